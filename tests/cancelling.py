@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kafka_steward.execution.cancel_restoration import find_externally_reordered
 from kafka_steward.execution.lifecycle import Scope, request_cancel
+from kafka_steward.execution.move_reversals import find_externally_reordered
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.rollback import SkippedPartition, find_left_alone

@@ -11,10 +11,10 @@ from kafka_steward.assignment import TopicPartition, name_brokers
 from kafka_steward.cli import Exit
 from kafka_steward.cli.foreground import Foreground, exit_code, open_foreground, print_result
 from kafka_steward.cli.verb import CommandContext, print_error
-from kafka_steward.execution.cancel_restoration import find_externally_reordered, restore_externally_reordered
 from kafka_steward.execution.cancel_signal import cancel_everything
 from kafka_steward.execution.external_reassignments import ExternalCancel
 from kafka_steward.execution.lifecycle import Scope, request_cancel
+from kafka_steward.execution.move_reversals import find_externally_reordered, restore_externally_reordered
 from kafka_steward.execution.plan_resolution import resolve_plan
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.rollback import SkippedPartition

@@ -76,6 +76,16 @@ class Partition:
         """True if a reassignment of the partition is in flight."""
         return bool(self.adding or self.removing)
 
+    @property
+    def target(self) -> Assignment:
+        """The replicas once the reassignment in flight is complete."""
+        return tuple(broker for broker in self.replicas if broker not in self.removing)
+
+    @property
+    def original(self) -> Assignment:
+        """The replicas before the reassignment in flight, in list order: Kafka does not store the original order."""
+        return tuple(broker for broker in self.replicas if broker not in self.adding)
+
     def is_recreated(self, topic_id: str | None) -> bool:
         """Return True if its topic is not `topic_id` but another topic of that name; False if either id is unknown."""
         return None not in (topic_id, self.topic_id) and topic_id != self.topic_id

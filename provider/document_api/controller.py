@@ -92,7 +92,7 @@ def track_legacy_reassignments(
 
 def _build_in_flight_record(asked: ChunkPartition, snapshot: Snapshot) -> InFlight:
     partition = snapshot.partitions.get(asked.topic_partition)
-    before = () if partition is None else [each for each in partition.replicas if each not in partition.adding]
+    before = () if partition is None else partition.original
     return InFlight(asked.original_replicas, asked.replicas, legacy=True, top=len(before) or None)
 
 

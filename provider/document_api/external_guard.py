@@ -7,27 +7,30 @@ and reports each external reassignment once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import DocumentError
-from kafka_steward.execution.effects import AuditedCalls
+from kafka_steward.execution.external_reassignments import (
+    ExternalCancelState,
+    ExternalReassignment,
+    cancel_external_reassignments,
+)
 from kafka_steward.execution.in_flight_records import list_in_flight
-from kafka_steward.execution.move_recovery import cancel_forbidden_reason
-from kafka_steward.execution.originals import ORDER_LOST, restore_originals
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.readiness import disabled_reason
+from kafka_steward.execution.reversing import judge
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.document import Document, FieldReader
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, remove
 
-_ROUNDS = 4
+_REASON = "it was started while reassignments are disabled"
 #: How long the replica order is checked after a cancel, in milliseconds. A broker that does not know of the cancel by
 #: then is an exception.
 _LATE_MS = 60_000
@@ -44,26 +47,27 @@ class DisableObserved(Document):
 class ExternalReassignmentGuard:
     """Detects external reassignments while reassignments are disabled.
 
-    Keep one per cluster: it remembers the order of replicas, which Kafka's cancel loses.
+    Keep one per cluster: it remembers the order of replicas, which Kafka's cancel loses, and the cancels whose end
+    Kafka does not show yet.
     """
 
     def __init__(self, cluster: ClusterPort, journal: Journal, who: Actor, *, cancel: bool) -> None:
         self._cluster, self._journal, self._who, self._cancels = cluster, journal, who, cancel
         self._at_rest: dict[TopicPartition, Assignment] = {}
-        self._orders: dict[TopicPartition, Assignment] = {}
-        self._orders_until_ms = 0
+        self._pending: list[ExternalReassignment] = []
+        self._pending_until_ms = 0
 
     @property
     def is_restoring(self) -> bool:
         """Return whether a cancelled partition's replica order is not confirmed as restored: poll again soon."""
-        return bool(self._orders)
+        return bool(self._pending)
 
     def poll(self) -> list[str]:
         """Poll once; returns a message for each new external reassignment, and for each that cannot be restored whole.
 
         Raises ClusterError, JournalError, LockLost.
         """
-        unrestored = self._restore_replica_orders()
+        unrestored = self._cancel(self._pending if self._journal.now_ms() <= self._pending_until_ms else [])
         disabled, seen = self._journal.tree.get(paths.REASSIGN_CANCEL), self._journal.tree.get(paths.DISABLE_OBSERVED)
         if disabled is None:
             if seen is not None:
@@ -86,62 +90,45 @@ class ExternalReassignmentGuard:
 
     def _report_or_cancel(self, new: Mapping[TopicPartition, Partition], snapshot: Snapshot) -> list[str]:
         off = disabled_reason(self._journal.tree)
-        rules = {
-            name: cancel_forbidden_reason(_original_replicas(partition), partition, snapshot.live)
-            for name, partition in new.items()
-        }
+        found = [self._reassignment_of(name, partition) for name, partition in new.items()]
+        verdicts = judge([each.reversal("") for each in found], snapshot)
         messages = []
-        for name, rule in rules.items():
+        for each in found:
+            rule = verdicts[each.partition].why
             done = "it is left alone" if not self._cancels else f"not cancelled: {rule}" if rule else "it is cancelled"
-            messages.append(f"Someone reassigns {name} though reassignments are disabled {off}; {done}.")
-            self._journal.audit.record(self._build_audit_record(Action.EXTERNAL, name, messages[-1]))
+            messages.append(f"Someone reassigns {each.partition} though reassignments are disabled {off}; {done}.")
+            topic, partition = each.partition
+            entry = AuditRecord(Action.EXTERNAL, messages[-1], topic=topic, partition=partition, who=self._who)
+            self._journal.audit.record(entry)
         if self._cancels:
-            messages += self._cancel_reassignments([name for name, rule in rules.items() if not rule])
+            self._pending_until_ms = self._journal.now_ms() + _LATE_MS
+            earlier = [each for each in self._pending if each.partition not in new]
+            messages += self._cancel([*earlier, *(each for each in found if not verdicts[each.partition].why)])
         return messages
 
-    def _cancel_reassignments(self, names: Collection[TopicPartition]) -> list[str]:
-        reason = "it was started while reassignments are disabled"
-        self._orders |= {name: self._at_rest[name] for name in names if name in self._at_rest}
-        self._orders_until_ms = self._journal.now_ms() + _LATE_MS
+    def _reassignment_of(self, name: TopicPartition, partition: Partition) -> ExternalReassignment:
+        """Return the reassignment in flight, with the originals in the order in which they were last seen at rest."""
+        known = self._at_rest.get(name, ())
+        originals = known if frozenset(known) == frozenset(partition.original) else partition.original
+        return ExternalReassignment(name, partition.target, originals)
+
+    def _cancel(self, reassignments: Sequence[ExternalReassignment]) -> list[str]:
+        """Cancel these, and remember those whose end Kafka does not show; return what cannot be restored whole."""
+        self._pending = list(reassignments)
+        if not reassignments:
+            return []
         with self._journal.step_lock() as fence:
-            calls = AuditedCalls(self._journal.audit, fence)
-            calls.execute(
-                {name: [self._build_audit_record(Action.CANCEL, name, reason)] for name in names}, self._cluster.cancel
+            results = cancel_external_reassignments(
+                self._cluster, self._journal, reassignments, reason=_REASON, who=self._who, fence=fence
             )
-        return self._restore_replica_orders()
-
-    def _restore_replica_orders(self) -> list[str]:
-        """Restore the replica order, which Kafka's cancel loses; return a message for each that cannot be.
-
-        A broker that does not know of the cancel yet still shows the reassignment: such a partition is kept for later.
-        """
-        if self._orders and self._journal.now_ms() > self._orders_until_ms:
-            self._orders = {}
-        messages: list[str] = []
-        for _ in range(_ROUNDS):
-            if not self._orders:
-                break
-            snapshot = self._cluster.snapshot(sorted({name.topic for name in self._orders}))
-            found = snapshot.partitions
-            self._orders = {
-                name: each
-                for name, each in self._orders.items()
-                if name.topic in snapshot.hidden or _is_order_unconfirmed(found.get(name), each)
-            }
-            lost = {
-                name: each
-                for name, each in self._orders.items()
-                if name in found and _has_original_replicas(found[name], each)
-            }
-            if not lost:
-                break
-            with self._journal.step_lock() as fence:
-                entries = {name: [self._build_audit_record(Action.REORDER, name, ORDER_LOST)] for name in lost}
-                calls = AuditedCalls(self._journal.audit, fence)
-                refused = restore_originals(self._cluster, calls, entries, lost, snapshot)
-            messages += [f"The reassignment of {name} is cancelled, and {why}." for name, why in refused.items()]
-            self._orders = {name: each for name, each in self._orders.items() if name not in refused}
-        return messages
+        unseen = {ExternalCancelState.PENDING, ExternalCancelState.HIDDEN}
+        # Not to be cancelled again: what somebody starts once reassignments are enabled may go on.
+        self._pending = [replace(each.reassignment, cancelled=True) for each in results if each.state in unseen]
+        return [
+            f"The reassignment of {each.reassignment.partition} is cancelled, and {each.why}."
+            for each in results
+            if each.state is ExternalCancelState.CANCELLED and each.why
+        ]
 
     def _remember_replica_orders(self, snapshot: Snapshot) -> None:
         resting = {name: each.replicas for name, each in snapshot.partitions.items() if not each.reassigning}
@@ -154,9 +141,6 @@ class ExternalReassignmentGuard:
         else:
             self._journal.tree.set(seen.path, text, version=seen.version)
 
-    def _build_audit_record(self, action: Action, name: TopicPartition, reason: str) -> AuditRecord:
-        return AuditRecord(action, reason, topic=name.topic, partition=name.partition, who=self._who)
-
 
 def _read_exemptions(disabled: Node, seen: Node | None) -> set[str] | None:
     """Return the reassignments that are exempt for this disable node.
@@ -168,19 +152,3 @@ def _read_exemptions(disabled: Node, seen: Node | None) -> set[str] | None:
     except DocumentError:
         return None
     return None if written is None or written.created_id != disabled.created_id else set(written.known)
-
-
-def _original_replicas(partition: Partition) -> Assignment:
-    return tuple(broker for broker in partition.replicas if broker not in partition.adding)
-
-
-def _is_order_unconfirmed(partition: Partition | None, before: Assignment) -> bool:
-    """Return whether a cancelled reassignment is still shown, or the order of `before` is still lost."""
-    if partition is None or not set(before) <= set(partition.replicas):
-        return False  # the partition was deleted, or the reassignment had completed
-    return partition.reassigning or partition.replicas != before
-
-
-def _has_original_replicas(partition: Partition, before: Assignment) -> bool:
-    """Return whether no reassignment is in flight and the replicas are those of `before`, in any order."""
-    return not partition.reassigning and set(partition.replicas) == set(before)

@@ -63,7 +63,7 @@ def record_unrecorded(cluster: ClusterPort, journal: Journal, plans: Sequence[Pl
         if partition is None or not partition.reassigning:
             continue  # hidden, deleted, or complete by now
         if name in noted:
-            update_external_in_flight(journal.tree, name, _target_of(partition))
+            update_external_in_flight(journal.tree, name, partition.target)
         elif name in ours:
             plan, move = ours[name]
             record_in_flight(journal.tree, plan, [move])
@@ -90,12 +90,7 @@ def _legacy_partitions(journal: Journal) -> frozenset[TopicPartition]:
 
 
 def _build_record(partition: Partition) -> InFlight:
-    originals = tuple(broker for broker in partition.replicas if broker not in partition.adding)
-    return InFlight(originals, _target_of(partition), top=len(originals))
-
-
-def _target_of(partition: Partition) -> tuple[int, ...]:
-    return tuple(broker for broker in partition.replicas if broker not in partition.removing)
+    return InFlight(partition.original, partition.target, top=len(partition.original))
 
 
 def _is_reassigning(name: TopicPartition, snapshot: Snapshot) -> bool:

@@ -28,22 +28,24 @@ from kafka_steward.document_api.request_rules import (
     decide_requests,
 )
 from kafka_steward.errors import ClusterError
-from kafka_steward.execution.cancel_restoration import CancelRestoration
 from kafka_steward.execution.cluster_queries import readable_topic_configs, with_hidden_topics
 from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight, retarget_in_flight
 from kafka_steward.execution.late_submissions import LateRetraction
-from kafka_steward.execution.move_recovery import HIDDEN, cancel_forbidden_reason
+from kafka_steward.execution.move_recovery import HIDDEN
+from kafka_steward.execution.move_reversals import MoveReversals
 from kafka_steward.execution.move_store import Decision, MoveStore
-from kafka_steward.execution.moves import OPEN, Event
+from kafka_steward.execution.moves import OPEN, SETTLED, Event, phase_of
 from kafka_steward.execution.named_directories import chosen_by_broker_note, held_directories
 from kafka_steward.execution.observe import Observation, ObservedState, observe_moves
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.reversal import NextAction, ReversalState, Verdict
+from kafka_steward.execution.reversing import ReversalExecutor
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
 from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.records import Cause, MoveRow
+from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node
 from kafka_steward.planning.files.reassignment import Replica
@@ -272,8 +274,8 @@ def _build_moves(
     return moves
 
 
-#: Rounds in one call: for the cancel, for the replica order, and for a cluster that shows the result late.
-_ROUNDS = 5
+_IN_PROGRESS = "its cancel is in progress"
+_UNSETTLED = frozenset(MoveState) - SETTLED
 
 
 class PartialCancel:
@@ -285,62 +287,55 @@ class PartialCancel:
         self._cluster = cluster
         self._why = why
         self._moves = MoveStore(journal, digest, who, fence)
-        self._calls = AuditedCalls(journal.audit, fence)
-        self._retraction = LateRetraction(cluster, journal, digest, who)
-        self._restoring = CancelRestoration(cluster, self._moves, self._calls, self._retraction)
+        calls, retraction = AuditedCalls(journal.audit, fence), LateRetraction(cluster, journal, digest, who)
+        self._reversals = MoveReversals(digest, self._moves, ReversalExecutor(cluster, calls, who, retraction))
 
     def run(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
         """Remove partitions from the plan as far as possible now; returns the remaining partitions, and why.
 
         Raises ClusterError, JournalError; LockLost when another process took over.
         """
-        for _ in range(_ROUNDS):
-            rows = [row for row in self._moves.rows() if row.topic_partition in partitions and not row.state.settled]
-            if not rows:
-                return {}
-            blocked = self._run_round(rows)
-            if blocked:
-                return blocked
-        left = [row for row in self._moves.rows() if row.topic_partition in partitions and not row.state.settled]
-        return {row.topic_partition: "its cancel is in progress" for row in left}
+        findings, snapshot = self._observe(partitions)
+        self._reversals.extend_external_cancels(findings)
+        in_flight = [each.row for each in findings if each.state is ObservedState.IN_FLIGHT]
+        verdicts = self._reversals.judge([each.row for each in findings], snapshot)
+        able = [row for row in in_flight if verdicts[row.topic_partition].action is NextAction.CANCEL]
+        self._moves.record_cancelling([(row, self._why, Cause.SUPERSEDED) for row in able])
+        open_moves = self._find_unsettled(partitions, OPEN)
+        self._reversals.begin_between_stages(open_moves, snapshot, self._why, Cause.SUPERSEDED)
+        self._drop_open_moves(partitions, snapshot)
+        submitted = self._find_unsettled(partitions, {MoveState.SUBMITTED})
+        self._reversals.run([row for row in submitted if phase_of(row) is Phase.CANCELLING], self._why)
+        _, snapshot = self._observe(partitions)
+        self._drop_open_moves(partitions, snapshot)
+        left = self._find_unsettled(partitions)
+        return {row.topic_partition: _delay_reason(verdicts.get(row.topic_partition)) for row in left}
 
-    def _run_round(self, rows: Sequence[MoveRow]) -> dict[TopicPartition, str]:
+    def _observe(self, partitions: Collection[TopicPartition]) -> tuple[Sequence[Observation], Snapshot]:
+        """Record what became of the moves of these partitions; return it, and the snapshot that shows it."""
+        rows = self._find_unsettled(partitions)
         snapshot = self._cluster.snapshot(sorted({row.move.topic for row in rows}))
         findings = observe_moves(rows, snapshot)
         self._moves.record_observations([each for each in findings if each.state is not ObservedState.IN_FLIGHT])
-        self._restoring.restore_replica_order(findings, snapshot)
-        self._restoring.propagate_external_cancel(findings)
-        in_flight = [each for each in findings if each.state in {ObservedState.IN_FLIGHT, ObservedState.CANCELLING}]
-        blocked = self._cancel_in_flight(in_flight, snapshot)
-        blocked |= {each.row.topic_partition: HIDDEN for each in findings if each.state is ObservedState.HIDDEN}
-        names = {row.topic_partition for row in rows}
-        self._restoring.cancel_between_stages(self._find_open_moves(names), snapshot, self._why, Cause.SUPERSEDED)
-        ends = [Decision(row, Event.DROP, self._why, Cause.SUPERSEDED) for row in self._find_open_moves(names)]
-        begun = self._restoring.cancel_unacknowledged(ends, snapshot.partitions)
-        self._moves.record_decisions([each for each in ends if each.row.topic_partition not in begun])
-        return blocked
+        return findings, snapshot
 
-    def _find_open_moves(self, names: Collection[TopicPartition]) -> list[MoveRow]:
-        return [row for row in self._moves.rows() if row.topic_partition in names and row.state in OPEN]
+    def _drop_open_moves(self, partitions: Collection[TopicPartition], snapshot: Snapshot) -> None:
+        rows = self._find_unsettled(partitions, OPEN)
+        self._reversals.end_moves([Decision(row, Event.DROP, self._why, Cause.SUPERSEDED) for row in rows], snapshot)
 
-    def _cancel_in_flight(self, findings: Sequence[Observation], snapshot: Snapshot) -> dict[TopicPartition, str]:
-        rules = {each.row.topic_partition: _cancel_forbidden_reason(each, snapshot) for each in findings}
-        rows = [each.row for each in findings if rules[each.row.topic_partition] is None]
-        self._moves.record_cancelling([(row, self._why, Cause.SUPERSEDED) for row in rows])
-        self._calls.execute(
-            {row.topic_partition: [self._moves.build_audit_record(Action.CANCEL, row, self._why)] for row in rows},
-            self._cluster.cancel,
-            late=self._retraction.restore_after_late_cancel,
-        )
-        return {name: rule for name, rule in rules.items() if rule is not None}
+    def _find_unsettled(
+        self, partitions: Collection[TopicPartition], states: Collection[MoveState] = _UNSETTLED
+    ) -> list[MoveRow]:
+        return [row for row in self._moves.rows() if row.topic_partition in partitions and row.state in states]
 
 
-def _cancel_forbidden_reason(finding: Observation, snapshot: Snapshot) -> str | None:
-    """Return KIP-236's rule that forbids the cancel; None when it may be cancelled.
+def _delay_reason(verdict: Verdict | None) -> str:
+    """Return why a move in flight cannot be taken out of its plan yet.
 
     A reassignment that has completed, but whose replicas are not all in sync, is waited for instead of cancelled.
     """
-    partition = snapshot.partitions[finding.row.topic_partition]
-    if not partition.reassigning:
+    if verdict is None:
+        return _IN_PROGRESS
+    if verdict.state is ReversalState.COMPLETED:
         return "it has completed, and not all its replicas are in sync yet"
-    return cancel_forbidden_reason(finding.row.move.before, partition, snapshot.live)
+    return HIDDEN if verdict.state is ReversalState.HIDDEN else verdict.why or _IN_PROGRESS

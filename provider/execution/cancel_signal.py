@@ -126,7 +126,7 @@ def cancel_everything(
         return outcome
     with journal.step_lock() if fence is None else nullcontext(fence) as held:
         cancelled = cancel_external_reassignments(
-            cluster, journal, external, reason=_cancel_reason(request), who=who, fence=held
+            cluster, journal, external, reason=f"external reassignment: {_cancel_reason(request)}", who=who, fence=held
         )
     messages = (*outcome.sentences, *(each.sentence for each in cancelled))
     return CancelOutcome(outcome.plans, tuple(cancelled), messages)

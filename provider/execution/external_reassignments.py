@@ -8,13 +8,13 @@ recorded for it, in their order; the KIP skips it if none are recorded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from kafka_steward.assignment import Assignment, TopicPartition
-from kafka_steward.cluster.state import Partition, Snapshot
+from kafka_steward.assignment import Assignment, Move, MoveReason, TopicPartition
+from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import DocumentError
 from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.in_flight_records import (
@@ -23,18 +23,17 @@ from kafka_steward.execution.in_flight_records import (
     is_unknown_plan,
     list_in_flight,
 )
-from kafka_steward.execution.move_recovery import HIDDEN, cancel_forbidden_reason
+from kafka_steward.execution.move_recovery import HIDDEN
 from kafka_steward.execution.observe import ObservedState, observe_moves
-from kafka_steward.execution.originals import ORDER_LOST, restore_originals
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.reversal import Reversal, ReversalState, Verdict
+from kafka_steward.execution.reversing import ReversalExecutor
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
+from kafka_steward.journal.audit import Action, Actor, Code
 from kafka_steward.journal.kip_documents import InFlight, Request
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.store import Journal
 
-#: Polls in one call: the cancel, the reorder, and three for a cluster that is slow to show them.
-_ROUNDS = 5
 #: The states in which one of our plans has the partition in flight.
 _OURS = {
     ObservedState.IN_FLIGHT,
@@ -47,11 +46,20 @@ _OURS = {
 
 @dataclass(frozen=True)
 class ExternalReassignment:
-    """An external reassignment to `target`, from `originals`; None if they are not known."""
+    """An external reassignment to `target`, from `originals`; None if they are not known.
+
+    With `cancelled`, an earlier call has cancelled it, and only its end is waited for.
+    """
 
     partition: TopicPartition
     target: Assignment
     originals: Assignment | None
+    cancelled: bool = False
+
+    def reversal(self, reason: str) -> Reversal:
+        """Return what takes it back."""
+        move = Move(*self.partition, self.originals or (), self.target, 0, 0, MoveReason.GIVEN.value)
+        return Reversal(move, reason, cancelled=self.cancelled)
 
 
 class ExternalCancelState(str, Enum):
@@ -123,7 +131,7 @@ def find_external_reassignments(
     resting = {name: each for name, each in noted.items() if each.plan is None and name not in in_flight.keys() | ours}
     found = [
         *(
-            ExternalReassignment(name, _reassignment_target(each), recorded.get(name, _original_replicas(each)))
+            ExternalReassignment(name, each.target, recorded.get(name, each.original))
             for name, each in in_flight.items()
         ),
         *(ExternalReassignment(name, each.replicas, each.original_replicas) for name, each in resting.items()),
@@ -134,7 +142,7 @@ def find_external_reassignments(
 def cancel_external_reassignments(
     cluster: ClusterPort,
     journal: Journal,
-    found: Iterable[ExternalReassignment],
+    found: Sequence[ExternalReassignment],
     *,
     reason: str,
     who: Actor,
@@ -145,88 +153,34 @@ def cancel_external_reassignments(
     If the process is killed at any point, the next caller repeats the work. Raises ClusterError, JournalError,
     LockLost.
     """
-    return _ExternalCanceller(cluster, journal, AuditedCalls(journal.audit, fence), reason, who).run(list(found))
-
-
-@dataclass(frozen=True)
-class _ExternalCanceller:
-    cluster: ClusterPort
-    journal: Journal
-    calls: AuditedCalls
-    reason: str
-    who: Actor
-
-    def run(self, found: list[ExternalReassignment]) -> list[ExternalCancel]:
-        ended: dict[TopicPartition, ExternalCancel] = {}
-        for _ in range(_ROUNDS):
-            pending = [each for each in found if each.partition not in ended]
-            if not pending:
-                break
-            snapshot = self.cluster.snapshot(sorted({each.partition.topic for each in pending}))
-            judged = {each.partition: _evaluate_cancel(each, snapshot) for each in pending}
-            ended |= {name: self._record_result(each) for name, each in judged.items() if each is not None}
-            over = self._cancel_or_reorder([each for each in pending if each.partition not in ended], snapshot)
-            ended |= {each.reassignment.partition: self._record_result(each) for each in over}
-        return [ended.get(each.partition) or ExternalCancel(each, ExternalCancelState.PENDING) for each in found]
-
-    def _record_result(self, cancel: ExternalCancel) -> ExternalCancel:
-        if cancel.state.may_be_in_flight:
-            code = Code.FORBIDDEN if cancel.state is ExternalCancelState.SKIPPED else None
-            self.journal.audit.record(self._build_audit_record(Action.SKIP, cancel.reassignment, cancel.why, code))
-        else:
-            delete_in_flight(self.journal.tree, None, [cancel.reassignment.partition])
-        return cancel
-
-    def _cancel_or_reorder(self, pending: list[ExternalReassignment], snapshot: Snapshot) -> list[ExternalCancel]:
-        """Return the results of those that Kafka does not let us restore whole."""
-        in_flight = {each.partition: each for each in pending if snapshot.partitions[each.partition].reassigning}
-        whose = f"external reassignment: {self.reason}"
-        self.calls.execute(
-            {name: [self._build_audit_record(Action.CANCEL, each, whose)] for name, each in in_flight.items()},
-            self.cluster.cancel,
-        )
-        resting = {each.partition: each for each in pending if each.partition not in in_flight}
-        refused = restore_originals(
-            self.cluster,
-            self.calls,
-            {name: [self._build_audit_record(Action.REORDER, each, ORDER_LOST)] for name, each in resting.items()},
-            {name: each.originals or () for name, each in resting.items()},
-            snapshot,
-        )
-        return [ExternalCancel(resting[name], ExternalCancelState.CANCELLED, why) for name, why in refused.items()]
-
-    def _build_audit_record(
-        self, action: Action, each: ExternalReassignment, reason: str, code: Code | None = None
-    ) -> AuditRecord:
-        return AuditRecord(
-            action,
-            reason,
-            topic=each.partition.topic,
-            partition=each.partition.partition,
-            before=list(each.target),
-            after=None if each.originals is None else list(each.originals),
-            who=self.who,
-            code=code,
-        )
-
-
-def _evaluate_cancel(each: ExternalReassignment, snapshot: Snapshot) -> ExternalCancel | None:
-    """Return the result of one cancel; None while something remains to be done. Pure."""
-    partition, originals = snapshot.partitions.get(each.partition), each.originals
-    if partition is None:
-        if each.partition.topic in snapshot.hidden:
-            return ExternalCancel(each, ExternalCancelState.HIDDEN, HIDDEN)
-        return ExternalCancel(each, ExternalCancelState.DELETED)
-    if partition.reassigning:
-        rule = cancel_forbidden_reason(originals, partition, snapshot.live)
-        return ExternalCancel(each, ExternalCancelState.SKIPPED, rule) if rule else None
-    if partition.replicas == originals:
-        return ExternalCancel(each, ExternalCancelState.CANCELLED)
-    return (
-        None
-        if _has_same_replicas(partition.replicas, originals)
-        else ExternalCancel(each, ExternalCancelState.COMPLETED)
+    asked = {each.partition: each.reversal(reason) for each in found}
+    verdicts = ReversalExecutor(cluster, AuditedCalls(journal.audit, fence), who).run(asked.values())
+    cancels = [_result_of(each, verdicts[each.partition]) for each in found]
+    for each in cancels:
+        if each.state in {ExternalCancelState.SKIPPED, ExternalCancelState.HIDDEN}:
+            code = Code.FORBIDDEN if each.state is ExternalCancelState.SKIPPED else None
+            entry = asked[each.reassignment.partition].audit_record(Action.SKIP, each.why, who)
+            journal.audit.record(replace(entry, code=code))
+    delete_in_flight(
+        journal.tree, None, [each.reassignment.partition for each in cancels if not each.state.may_be_in_flight]
     )
+    return cancels
+
+
+_RESULTS = {
+    ReversalState.RESTORED: ExternalCancelState.CANCELLED,
+    ReversalState.REFUSED: ExternalCancelState.CANCELLED,
+    ReversalState.CANNOT_CANCEL: ExternalCancelState.SKIPPED,
+    ReversalState.HIDDEN: ExternalCancelState.HIDDEN,
+    ReversalState.COMPLETED: ExternalCancelState.COMPLETED,
+    ReversalState.ELSEWHERE: ExternalCancelState.COMPLETED,
+    ReversalState.GONE: ExternalCancelState.DELETED,
+}
+
+
+def _result_of(each: ExternalReassignment, verdict: Verdict) -> ExternalCancel:
+    state = _RESULTS.get(verdict.state, ExternalCancelState.PENDING)
+    return ExternalCancel(each, state, HIDDEN if state is ExternalCancelState.HIDDEN else verdict.why)
 
 
 def _disown_unknown_plans(journal: Journal) -> dict[TopicPartition, InFlight]:
@@ -267,16 +221,4 @@ def _find_our_partitions(
 
 def _is_in_flight_to(name: TopicPartition, noted: InFlight, snapshot: Snapshot) -> bool:
     partition = snapshot.partitions.get(name)
-    return partition is not None and _reassignment_target(partition) == noted.replicas
-
-
-def _has_same_replicas(replicas: Assignment, originals: Assignment | None) -> bool:
-    return originals is not None and frozenset(replicas) == frozenset(originals)
-
-
-def _reassignment_target(partition: Partition) -> Assignment:
-    return tuple(broker for broker in partition.replicas if broker not in partition.removing)
-
-
-def _original_replicas(partition: Partition) -> Assignment:
-    return tuple(broker for broker in partition.replicas if broker not in partition.adding)
+    return partition is not None and partition.target == noted.replicas

@@ -15,23 +15,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 
-from kafka_steward.assignment import Assignment, Move, TopicPartition, counted, name_brokers
-from kafka_steward.cluster.state import Partition, Snapshot
+from kafka_steward.assignment import Assignment, Move, TopicPartition, counted
+from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight, record_in_flight
 from kafka_steward.execution.moves import SETTLED
-from kafka_steward.execution.originals import restore_originals
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code, event_number
+from kafka_steward.execution.reversal import NextAction, Reversal, ReversalState
+from kafka_steward.execution.reversing import ReversalExecutor, judge
+from kafka_steward.journal.audit import Action, Actor, Code
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 
-#: Polls in one call: the cancel, the reorder, and three for a cluster that is slow to report.
-_ROUNDS = 5
+#: What is not to be cancelled now may be so later, or completes.
+_WAITS = ReversalState.CANNOT_CANCEL
 _WHY = "it was submitted after its plan had ended"
+_MOVED_ELSEWHERE = "someone else had reassigned it meanwhile, so its earlier replicas are not known"
 
 
 def settled_assignment(record: PlanRecord | None, row: MoveRow | None) -> Assignment | None:
@@ -43,60 +44,6 @@ def settled_assignment(record: PlanRecord | None, row: MoveRow | None) -> Assign
         return None
     kept = record is not None and record.status is not PlanStatus.ROLLED_BACK and record.not_rolled_back is None
     return row.move.after if row.state is MoveState.COMPLETED and kept else row.move.before
-
-
-class LateAction(Enum):
-    """What a late request still needs."""
-
-    #: Nothing: its topic is deleted, the partition is where it belongs or on its way there, or another client moved it.
-    NONE = auto()
-    #: It is in flight to the late target.
-    CANCEL = auto()
-    #: It rests with the right replicas in another order.
-    REORDER = auto()
-    #: Kafka completed the request: it rests at the late target.
-    ROLL_BACK = auto()
-    #: Kafka completed the request, and the replicas before it cannot be restored.
-    LEAVE = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class LateRequest:
-    """A late request: a move from where the partition belongs to the target of the request.
-
-    `ended` is the state in which the partition's move ended, None if it has not, and `cause` the cause. A partition
-    that an external client had moved (FAILED) was elsewhere when Kafka received the request. One that needed no move
-    (SATISFIED) was at the target before, unless its brokers had returned.
-    """
-
-    move: Move
-    ended: MoveState | None = MoveState.DROPPED
-    cause: Cause | None = None
-
-
-def next_late_action(request: LateRequest, partition: Partition | None, live: frozenset[int]) -> LateAction:
-    """Return what a late request needs next. Pure."""
-    move = request.move
-    if partition is None:
-        return LateAction.NONE
-    if partition.reassigning:
-        return LateAction.CANCEL if _is_in_flight_to(partition, move.after) else LateAction.NONE
-    if partition.replicas == move.after != move.before:
-        if request.ended is MoveState.SATISFIED and request.cause is not Cause.BROKERS_RETURNED:
-            return LateAction.NONE
-        return LateAction.LEAVE if unrestorable_reason(request, partition, live) else LateAction.ROLL_BACK
-    same = frozenset(partition.replicas) == frozenset(move.before) and not partition.is_recreated(move.topic_id)
-    return LateAction.REORDER if same and partition.replicas != move.before else LateAction.NONE
-
-
-def unrestorable_reason(request: LateRequest, partition: Partition, live: frozenset[int]) -> str:
-    """Return why a partition at the late target cannot be restored, as a clause; empty if it can be. Pure."""
-    if partition.is_recreated(request.move.topic_id):
-        return "its topic was deleted and re-created meanwhile, so its earlier replicas are not known"
-    if request.ended is MoveState.FAILED:
-        return "someone else had reassigned it meanwhile, so its earlier replicas are not known"
-    dead = sorted(request.move.removing - live)
-    return f"its original {name_brokers(dead)} {'is' if len(dead) == 1 else 'are'} not live" if dead else ""
 
 
 @dataclass(frozen=True)
@@ -117,7 +64,7 @@ class LateRetraction:
         late = _find_unwanted_requests(self.journal, self.plan, asked, self.journal.plans.rows(self.plan))
         if not late:
             return
-        record_in_flight(self.journal.tree, self.plan, [request.move for request in late])
+        record_in_flight(self.journal.tree, self.plan, [each.move for each in late])
         left_alone = self.cancel_and_restore(late)
         if left_alone:
             others = counted(len(left_alone) - 1, "more partition", "is", "are")
@@ -131,99 +78,39 @@ class LateRetraction:
         rows = self.journal.plans.rows(self.plan)
         self.cancel_and_restore(_find_unwanted_requests(self.journal, self.plan, dict.fromkeys(partitions), rows))
 
-    def cancel_and_restore(self, late: Sequence[LateRequest]) -> list[str]:
-        """Cancel these requests, restore their replicas and the order of these, and delete their records.
+    def cancel_and_restore(self, late: Sequence[Reversal]) -> list[str]:
+        """Take these requests back, and delete their records.
 
-        Returns a message for each partition that rests at the late target and cannot be restored. The record of a topic
-        that we may not describe stays: its state is unknown, and the watch tries again. Raises ClusterError,
-        JournalError.
+        Returns a message for each partition that cannot be restored. The record of a request that Kafka does not let us
+        take back yet stays, and the watch tries again. Raises ClusterError, JournalError.
         """
-        left_alone: list[str] = []
-        open_ones = {request.move.topic_partition: request for request in late}
-        calls = AuditedCalls(self.journal.audit, None)
-        for round_ in range(_ROUNDS):
-            snapshot = self.cluster.snapshot(sorted({name.topic for name in open_ones}))
-            found = snapshot.partitions
-            open_ones = {name: each for name, each in open_ones.items() if name.topic not in snapshot.hidden}
-            if not round_:
-                # Visible or not: an unanswered request may still take effect, but not after this cancel.
-                resting = {name for name, each in found.items() if not each.reassigning}
-                moves = {name: each.move for name, each in open_ones.items() if name in resting}
-                self._cancel_moves(calls, {name: move for name, move in moves.items() if move.before != move.after})
-            needed = {name: next_late_action(each, found.get(name), snapshot.live) for name, each in open_ones.items()}
-            left_alone += self._record_left_alone(
-                [
-                    (open_ones[name].move, unrestorable_reason(open_ones[name], found[name], snapshot.live))
-                    for name, action in needed.items()
-                    if action is LateAction.LEAVE
-                ]
-            )
-            over = [name for name, action in needed.items() if action in {LateAction.NONE, LateAction.LEAVE}]
-            delete_in_flight(self.journal.tree, self.plan, over)
-            open_ones = {name: each for name, each in open_ones.items() if name not in over}
-            if not open_ones:
-                break
-            in_flight = {name: each.move for name, each in open_ones.items() if needed[name] is LateAction.CANCEL}
-            self._cancel_moves(calls, in_flight)
-            at_rest = {name: each.move for name, each in open_ones.items() if name not in in_flight}
-            completed = [name for name in at_rest if needed[name] is LateAction.ROLL_BACK]
-            refused = self._restore_replicas(calls, at_rest, completed, snapshot)
-            left_alone += self._record_left_alone(
-                [(replace(at_rest[name], after=found[name].replicas), why) for name, why in refused.items()]
-            )
-            delete_in_flight(self.journal.tree, self.plan, list(refused))
-            open_ones = {name: each for name, each in open_ones.items() if name not in refused}
-        return left_alone
-
-    def _cancel_moves(self, calls: AuditedCalls, moves: Mapping[TopicPartition, Move]) -> None:
-        calls.execute(
-            {name: [self._build_audit_record(Action.CANCEL, move)] for name, move in moves.items()}, self.cluster.cancel
-        )
-
-    def _restore_replicas(
-        self,
-        calls: AuditedCalls,
-        moves: Mapping[TopicPartition, Move],
-        completed: Collection[TopicPartition],
-        snapshot: Snapshot,
-    ) -> dict[TopicPartition, str]:
-        """Submit the replicas before; return why Kafka refuses them for good, as a clause for each partition."""
-        entries = {
-            name: [self._build_audit_record(Action.ROLL_BACK if name in completed else Action.REORDER, move)]
-            for name, move in moves.items()
+        verdicts = ReversalExecutor(self.cluster, AuditedCalls(self.journal.audit, None), self.who).run(late)
+        # One that Kafka is taking to its originals needs nothing more.
+        over = {
+            name: each
+            for name, each in verdicts.items()
+            if each.state is ReversalState.RETURNING or (each.has_ended and each.state is not _WAITS)
         }
-        return restore_originals(
-            self.cluster, calls, entries, {name: move.before for name, move in moves.items()}, snapshot
-        )
-
-    def _record_left_alone(self, late: Sequence[tuple[Move, str]]) -> list[str]:
+        kept = {name: each for name, each in over.items() if each.action is NextAction.FORBIDDEN}
+        left_alone = [
+            replace(each, move=replace(each.move, after=kept[each.partition].replicas), why=kept[each.partition].why)
+            for each in late
+            if each.partition in kept
+        ]
         self.journal.audit.record_all(
-            [self._build_audit_record(Action.SKIP, move, why, Code.LEFT_ALONE) for move, why in late]
+            [replace(each.audit_record(Action.SKIP, each.why, self.who), code=Code.LEFT_ALONE) for each in left_alone]
         )
+        delete_in_flight(self.journal.tree, self.plan, list(over))
         return [
-            f"{move.topic_partition} was moved to {list(move.after)} by a request of plan {self.plan[:12]} that Kafka "
-            f"received after the plan had ended, and is not restored: {why.rstrip('.')}. Check its replicas, and "
+            f"{each.partition} was moved to {list(each.move.after)} by a request of plan {self.plan[:12]} that Kafka "
+            f"received after the plan had ended, and is not restored: {each.why.rstrip('.')}. Check its replicas, and "
             "reassign it."
-            for move, why in late
+            for each in left_alone
         ]
 
-    def _build_audit_record(self, action: Action, move: Move, why: str = _WHY, code: Code | None = None) -> AuditRecord:
-        return AuditRecord(
-            action,
-            why,
-            plan=self.plan,
-            topic=move.topic,
-            partition=move.partition,
-            attempt=event_number(),
-            before=list(move.after),
-            after=list(move.before),
-            who=self.who,
-            code=code,
-        )
 
-
-def find_orphaned_moves(journal: Journal, plan: str, found: Mapping[TopicPartition, Partition]) -> list[LateRequest]:
-    """Return the recorded moves of an ended plan that are in flight to the recorded target, or rest there.
+def find_orphaned_moves(journal: Journal, plan: str, snapshot: Snapshot) -> list[Reversal]:
+    """Return the reversals of the recorded moves of an ended plan, as far as they need something.
 
     The moves of a plan that a person abandoned are not returned: they continue.
     """
@@ -231,17 +118,14 @@ def find_orphaned_moves(journal: Journal, plan: str, found: Mapping[TopicPartiti
     if record is None or record.status is PlanStatus.ABANDONED or not record.status.finished:
         return []
     noted = {name: each.replicas for name, each in list_in_flight(journal.tree).items() if each.plan == plan}
-    there = {
-        name: target
-        for name, target in noted.items()
-        if name in found and (_is_in_flight_to(found[name], target) or found[name].replicas == target)
-    }
-    return _find_unwanted_requests(journal, plan, there, journal.plans.existing_rows(plan))
+    late = _find_unwanted_requests(journal, plan, noted, journal.plans.existing_rows(plan))
+    verdicts = judge([replace(each, unanswered=False) for each in late], snapshot)
+    return [each for each in late if verdicts[each.partition].action is not NextAction.DONE]
 
 
 def _find_unwanted_requests(
     journal: Journal, plan: str, asked: Mapping[TopicPartition, Assignment | None], rows: Sequence[MoveRow]
-) -> list[LateRequest]:
+) -> list[Reversal]:
     """Return the late requests of `plan` that no plan continues with.
 
     The requests are targets, None for a cancel. `rows` are the plan's.
@@ -257,14 +141,32 @@ def _find_unwanted_requests(
         # A record that an external reassignment or a request wrote since is not ours.
         if name in noted and noted[name].plan not in {plan, digest}:
             continue
-        ended = latest.state if latest.state in SETTLED else None
         if digest == plan:
             home = _own_return_target(record, row, asked[name])
         else:
             home = _later_plan_return_target(journal.plans.get(digest), latest, asked[name])
         if home is not None:
-            late.append(LateRequest(replace(row.move, before=home, after=asked[name] or home), ended, latest.cause))
+            late.append(late_reversal(plan, replace(row.move, before=home, after=asked[name] or home), latest))
     return late
+
+
+def late_reversal(plan: str, move: Move, latest: MoveRow) -> Reversal:
+    """Return the reversal of a late request of `plan`: a `move` from where the partition belongs to its target. Pure.
+
+    `latest` is the last submission of the partition. A partition that an external client had moved (FAILED) was
+    elsewhere when Kafka received the request. One that needed no move (SATISFIED) was at the target before, unless its
+    brokers had returned.
+    """
+    was_there = latest.state is MoveState.SATISFIED and latest.cause is not Cause.BROKERS_RETURNED
+    return Reversal(
+        move,
+        _WHY,
+        plan=plan,
+        attempt=None,
+        unanswered=move.before != move.after,
+        rolls_back=not was_there,
+        lost=_MOVED_ELSEWHERE if latest.state is MoveState.FAILED else "",
+    )
 
 
 def _latest_submission(plan: str, row: MoveRow, others: Sequence[tuple[str, MoveRow]]) -> tuple[str, MoveRow]:
@@ -291,10 +193,3 @@ def _later_plan_return_target(record: PlanRecord | None, row: MoveRow, asked: As
     if row.state in SETTLED:
         return settled_assignment(record, row)
     return None if asked == row.move.after else row.move.before
-
-
-def _is_in_flight_to(partition: Partition, target: Assignment) -> bool:
-    left = tuple(broker for broker in partition.replicas if broker not in partition.removing)
-    # On KRaft, submitting the original replicas of a reassignment leaves it in flight without an end.
-    endless = bool(frozenset(partition.adding) & frozenset(partition.removing))
-    return partition.reassigning and (left == target or (endless and frozenset(left) == frozenset(target)))

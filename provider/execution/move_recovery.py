@@ -1,10 +1,4 @@
-"""Moves that cannot go on: what may be cancelled, what is rolled back, dead targets, stalls. Pure (KIP-236).
-
-A cancel restores the original replicas. KIP-236 names two cases in which that is harmful or impossible:
-
-* No original replicas are recorded. Our moves always carry theirs, so this applies to external reassignments.
-* None of the originals is in sync while some new replica is online: the cancel would take the partition offline. If
-  all original and new replicas are offline, a cancel loses nothing, and the partition is rolled back.
+"""Moves that cannot go on: what is cancelled for that, what is rolled back, dead targets, stalls. Pure (KIP-236).
 
 A broker may fail during a plan. A reassignment completes when the ISR contains the whole target. A target with a dead
 broker, whether that broker receives a replica or keeps one, therefore stalls until the broker returns, and the
@@ -36,20 +30,6 @@ from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase
 
 #: The reason for a partition whose topic an ACL hides: its state is unknown.
 HIDDEN = "Kafka does not let us describe its topic; grant our principal DESCRIBE on it"
-
-_NO_ORIGINALS = "KIP-236: no original replicas are recorded, so it cannot be cancelled"
-
-_WOULD_GO_OFFLINE = "KIP-236: none of the original replicas is in sync, so a cancel would take it offline"
-
-
-def cancel_forbidden_reason(originals: Assignment | None, partition: Partition, live: frozenset[int]) -> str | None:
-    """Return the rule that forbids the cancel of a partition in flight; None if it may be cancelled."""
-    if not originals:
-        return _NO_ORIGINALS
-    new = frozenset(partition.replicas) - frozenset(originals)
-    if not frozenset(originals) & partition.isr & live and new & live:
-        return _WOULD_GO_OFFLINE
-    return None
 
 
 def is_unregistered_refusal(error: ClusterError | None, *, zookeeper_mode: bool) -> bool:
@@ -175,26 +155,11 @@ def lost_originals_reason(move: Move, partition: Partition, live: frozenset[int]
     return f"a log directory of its original {name_brokers(failed)} failed" if failed else None
 
 
-def is_cancel_safe(row: MoveRow, snapshot: Snapshot) -> bool:
-    """Return True if a cancel can restore the original replicas without taking the partition offline."""
-    partition = snapshot.partitions.get(row.move.topic_partition)
-    return (
-        partition is not None
-        and cancel_forbidden_reason(part_in_flight(row, partition).before, partition, snapshot.live) is None
-    )
-
-
 def find_unfinishable_moves(
     in_flight: Iterable[MoveRow], snapshot: Snapshot, bouncing: frozenset[int]
 ) -> list[MoveRow]:
     """Return the moves in flight to cancel because a broker of their target failed; in the given order."""
-    return [
-        row
-        for row in in_flight
-        if phase_of(row) is not Phase.CANCELLING
-        and snapshot.partitions[row.move.topic_partition].reassigning
-        and dead_target_brokers(row, snapshot) - bouncing
-    ]
+    return [row for row in in_flight if dead_target_brokers(row, snapshot) - bouncing]
 
 
 def dead_target_brokers(row: MoveRow, snapshot: Snapshot) -> frozenset[int]:
@@ -236,9 +201,6 @@ def cancels_waiting_message(moves: Sequence[Move], snapshot: Snapshot) -> str:
         f"sync, {are} in sync: only then does Kafka remove the new replicas.{more}"
     )
 
-
-#: The reason for the individual cancel of a stalled move, for an operator.
-_NO_PROGRESS = "no progress"
 
 #: The reason why it is not submitted again.
 GIVEN_UP = (
@@ -379,18 +341,6 @@ def _falling_behind_message(
         f"{worst.partition} will not catch up {at}: it fell {worst.fell_behind:,} bytes further behind in the last "
         f"{after_s:.0f} s{advice}.{others}"
     )
-
-
-def select_individual_cancels(
-    in_flight: Iterable[MoveRow], stalled: Collection[TopicPartition], others: Collection[MoveRow], *, after_s: float
-) -> list[tuple[MoveRow, str]]:
-    """Return the moves in flight to cancel individually, and why; without `others`, which are cancelled anyway."""
-    why = f"{_NO_PROGRESS} for {after_s:.0f} s"
-    return [
-        (row, why)
-        for row in in_flight
-        if row.topic_partition in stalled and row not in others and phase_of(row) is not Phase.CANCELLING
-    ]
 
 
 def find_individually_cancelled(

@@ -9,13 +9,8 @@ from enum import Enum
 from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.moves import OPEN, Event, phase_of
-from kafka_steward.execution.staging import (
-    is_between_stages,
-    is_rolling_back,
-    part_in_flight,
-    stage_reached,
-    target_in_flight,
-)
+from kafka_steward.execution.reversal import Reversal, ReversalState, is_listed_as_in_flight, next_action
+from kafka_steward.execution.staging import is_between_stages, part_in_flight, stage_reached, target_in_flight
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase
 
 
@@ -136,48 +131,51 @@ def observe_move(row: MoveRow, partition: Partition | None, live: frozenset[int]
         return ObservedState.GONE
     if partition.is_recreated(row.move.topic_id):
         return ObservedState.RECREATED
-    live -= partition.offline
-    return (_observe_in_flight if partition.reassigning else _observe_at_rest)(row, partition, live)
+    observe = _observe_reversal if phase_of(row) is Phase.CANCELLING else _observe_submitted
+    return observe(row, partition, live)
 
 
-def _observe_in_flight(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
-    target, cancelling = target_in_flight(row.move, partition), phase_of(row) is Phase.CANCELLING
-    if cancelling and is_rolling_back(row.move, partition):
-        return ObservedState.RETURNING if frozenset(row.move.before) <= live else ObservedState.CANCELLING
-    if target == row.move.after or (target and row.stage):
-        return ObservedState.CANCELLING if cancelling else ObservedState.IN_FLIGHT
-    return ObservedState.TAKEN_OVER
+def _observe_submitted(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
+    if not partition.reassigning:
+        return _observe_at_rest(row, partition, live - partition.offline)
+    target = target_in_flight(row.move, partition)
+    return ObservedState.IN_FLIGHT if target == row.move.after or (target and row.stage) else ObservedState.TAKEN_OVER
+
+
+#: A move that is being cancelled, by the state of its reversal.
+_OF_REVERSAL = {
+    ReversalState.IN_FLIGHT: ObservedState.CANCELLING,
+    ReversalState.CANNOT_CANCEL: ObservedState.CANCELLING,
+    ReversalState.RETURNING: ObservedState.RETURNING,
+    ReversalState.ORDER_LOST: ObservedState.ORDER_CHANGED,
+    ReversalState.RESTORED: ObservedState.RESTORED,
+    ReversalState.CANNOT_RESTORE: ObservedState.CANNOT_ROLL_BACK,
+    ReversalState.STALE: ObservedState.IN_FLIGHT,
+}
+
+
+def _observe_reversal(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
+    state = next_action(Reversal(row.move, row.detail, stage=row.stage), partition, live).state
+    if state is ReversalState.COMPLETED:
+        return _observe_at_target(row, partition, live - partition.offline)
+    return _OF_REVERSAL.get(state, ObservedState.TAKEN_OVER)
 
 
 def _observe_at_rest(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
+    not_started = phase_of(row) is Phase.INTENDED
     if partition.replicas == row.move.after:
         return _observe_at_target(row, partition, live)
     if is_between_stages(row, partition.replicas):
-        return _observe_between_stages(row, partition, live)
+        if stage_reached(row.move, partition.replicas) >= row.stage:
+            return ObservedState.BETWEEN_STAGES
+        return ObservedState.NOT_STARTED if not_started else ObservedState.CANCELLED_BETWEEN_STAGES
     # Of a move that only removes replicas, Kafka lists the originals while it is in flight: this comes first.
     if frozenset(partition.replicas) == frozenset(row.move.before):
-        return _observe_at_originals(row, in_order=partition.replicas == row.move.before)
-    if _is_listed_as_in_flight(row.move, partition.replicas):
+        in_order = partition.replicas == row.move.before
+        return ObservedState.NOT_STARTED if not_started and in_order else ObservedState.CANCELLED_EXTERNALLY
+    if is_listed_as_in_flight(row.move, partition.replicas):
         return ObservedState.IN_FLIGHT  # it has ended, and the queried broker has stale metadata
     return ObservedState.TAKEN_OVER
-
-
-def _observe_at_originals(row: MoveRow, *, in_order: bool) -> ObservedState:
-    phase = phase_of(row)
-    if phase is Phase.CANCELLING:
-        return ObservedState.RESTORED if in_order else ObservedState.ORDER_CHANGED
-    if phase is Phase.INTENDED and in_order:
-        return ObservedState.NOT_STARTED
-    return ObservedState.CANCELLED_EXTERNALLY
-
-
-def _observe_between_stages(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
-    phase = phase_of(row)
-    if phase is Phase.CANCELLING:
-        return ObservedState.ORDER_CHANGED if frozenset(row.move.before) <= live else ObservedState.CANNOT_ROLL_BACK
-    if stage_reached(row.move, partition.replicas) >= row.stage:
-        return ObservedState.BETWEEN_STAGES
-    return ObservedState.NOT_STARTED if phase is Phase.INTENDED else ObservedState.CANCELLED_BETWEEN_STAGES
 
 
 def _observe_at_target(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
@@ -186,9 +184,3 @@ def _observe_at_target(row: MoveRow, partition: Partition, live: frozenset[int])
         return ObservedState.ARRIVED
     # Kafka completes a reassignment only when the ISR contains the whole target: Kafka observed it, even if we did not.
     return ObservedState.IN_FLIGHT if missing & live else ObservedState.ARRIVED_SINCE_SHRUNK
-
-
-def _is_listed_as_in_flight(move: Move, replicas: Assignment) -> bool:
-    """Return True if Kafka lists the whole move like this in flight: the target, then the replicas to remove."""
-    wanted = len(move.after)
-    return replicas[:wanted] == move.after and frozenset(replicas[wanted:]) == move.removing

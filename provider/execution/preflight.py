@@ -224,7 +224,7 @@ def _check_recreated(move: Move, partition: Partition, _: PreflightInputs) -> _F
 def _check_external_reassignment(_: Move, partition: Partition, __: PreflightInputs) -> _Found:
     if not partition.reassigning:
         return None
-    return str([broker for broker in partition.replicas if broker not in partition.removing])
+    return str(list(partition.target))
 
 
 def _check_already_there(move: Move, partition: Partition, _: PreflightInputs) -> _Found:

@@ -51,14 +51,18 @@ def stage_reached(move: Move, replicas: Collection[int]) -> int:
 
 
 def is_between_stages(row: MoveRow, replicas: Collection[int]) -> bool:
-    """Return True if `replicas`, in any order, are those between two stages of a move that is executed in stages.
+    """Return True if `replicas`, in any order, are those between two stages of a move that is executed in stages."""
+    return is_at_stage(row.move, row.stage, replicas, back=row.state.settled or phase_of(row) is Phase.CANCELLING)
 
-    On the way back, any of the new replicas may be there beside the originals.
+
+def is_at_stage(move: Move, stage: int, replicas: Collection[int], *, back: bool) -> bool:
+    """Return True if `replicas`, in any order, are between two stages of a move of which `stage` was submitted last.
+
+    On the way `back`, any of the new replicas may be there beside the originals.
     """
-    originals, found = frozenset(row.move.before), frozenset(replicas)
-    back = row.state.settled or phase_of(row) is Phase.CANCELLING
-    partly_back = back and originals < found <= originals | row.move.adding and tuple(replicas) != row.move.after
-    return row.stage > 0 and (stage_reached(row.move, replicas) > 0 or partly_back)
+    originals, found = frozenset(move.before), frozenset(replicas)
+    partly_back = back and originals < found <= originals | move.adding and tuple(replicas) != move.after
+    return stage > 0 and (stage_reached(move, replicas) > 0 or partly_back)
 
 
 def rests_between_stages(row: MoveRow, partition: Partition) -> bool:
@@ -156,7 +160,7 @@ def target_in_flight(move: Move, partition: Partition) -> Assignment | None:
     """
     if not partition.reassigning:
         return None
-    target = tuple(broker for broker in partition.replicas if broker not in partition.removing)
+    target = partition.target
     removed, originals_first = frozenset(partition.removing), target[:1] and target[0] not in move.adding
     stages = originals_first and removed <= move.removing and stage_reached(move, target)
     return target if target == move.after or stages else None
@@ -168,8 +172,7 @@ def is_rolling_back(move: Move, partition: Partition) -> bool:
     An original that a stage has removed, because its broker was dead, is added again, in a stage of its own where it
     would come before a better one (`restoring_stage`).
     """
-    kept = tuple(broker for broker in partition.replicas if broker not in partition.removing)
-    originals, added = frozenset(move.before), frozenset(partition.adding)
+    kept, originals, added = partition.target, frozenset(move.before), frozenset(partition.adding)
     back = added <= originals and frozenset(partition.removing) <= move.adding
     return back and (kept == move.before or (bool(added) and originals <= frozenset(kept) <= originals | move.adding))
 
@@ -187,8 +190,7 @@ def part_in_flight(row: MoveRow, partition: Partition | None) -> Move:
         return row.move
     if target == row.move.after and frozenset(partition.adding) == row.move.adding:
         return row.move
-    before = tuple(broker for broker in partition.replicas if broker not in partition.adding)
-    return replace(row.move, before=before, after=target)
+    return replace(row.move, before=partition.original, after=target)
 
 
 def stage_number(move: Move, target: Assignment) -> int:

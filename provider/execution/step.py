@@ -14,7 +14,6 @@ from functools import partial
 from kafka_steward.assignment import URGENT_OPERATIONS, Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import ClusterError
-from kafka_steward.execution.cancel_restoration import CancelRestoration
 from kafka_steward.execution.cluster_queries import with_hidden_topics
 from kafka_steward.execution.concurrency import (
     ActiveTransfer,
@@ -35,17 +34,15 @@ from kafka_steward.execution.effects import AuditedCalls, alter_keeping_factor
 from kafka_steward.execution.late_submissions import LateRetraction
 from kafka_steward.execution.move_recovery import (
     INDIVIDUAL_CANCEL,
-    cancel_forbidden_reason,
     dead_target_reason,
     describe_actor,
     find_changing_plan,
     find_individually_cancelled,
     find_unfinishable_moves,
-    is_cancel_safe,
     is_unregistered_refusal,
-    select_individual_cancels,
     unfinishable_message,
 )
+from kafka_steward.execution.move_reversals import MoveReversals
 from kafka_steward.execution.move_store import Decision, MoveStore
 from kafka_steward.execution.moves import (
     OPEN,
@@ -53,11 +50,10 @@ from kafka_steward.execution.moves import (
     Held,
     HoldReason,
     bytes_to_copy,
-    next_state,
     no_progress_possible,
     phase_of,
 )
-from kafka_steward.execution.observe import Observation, ObservedState, observe_moves
+from kafka_steward.execution.observe import ObservedState, observe_moves
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.preflight import PreflightInputs
 from kafka_steward.execution.preflight_inputs import (
@@ -68,6 +64,8 @@ from kafka_steward.execution.preflight_inputs import (
     restarting_brokers,
 )
 from kafka_steward.execution.progress import arrived_bytes
+from kafka_steward.execution.reversal import NextAction
+from kafka_steward.execution.reversing import ReversalExecutor
 from kafka_steward.execution.settled_moves import KnownMoves, SettledMoves
 from kafka_steward.execution.staging import (
     as_completed_stage,
@@ -229,7 +227,9 @@ class Step:
         self._leases = ThrottleLeases(
             cluster, journal, self._calls, record.digest, attempts=self._moves.attempts, who=who
         )
-        self._restoring = CancelRestoration(cluster, self._moves, self._calls, self._retraction)
+        self._reversals = MoveReversals(
+            record.digest, self._moves, ReversalExecutor(cluster, self._calls, who, self._retraction)
+        )
 
     def run(self) -> StepResult:
         """Execute the step. Raises ClusterError, JournalError; LockLost when another process took over."""
@@ -238,13 +238,13 @@ class Step:
         self._moves.record_observations(findings)
         ended = self._moves.steps_ahead
         over = find_individually_cancelled(findings, self._moves.rows())
-        self._record_decisions([Decision(row, Event.DROP, sentence, cause) for row, sentence, cause in over], snapshot)
-        self._restoring.restore_replica_order(findings, snapshot)
-        self._restoring.propagate_external_cancel(findings)
+        self._reversals.end_moves([Decision(row, Event.DROP, said, cause) for row, said, cause in over], snapshot)
+        self._reversals.extend_external_cancels(findings)
         if self._cancelling:
-            self._restoring.cancel_between_stages(self._moves.rows(), snapshot, self._cancelling, Cause.REQUESTED)
+            self._reversals.begin_between_stages(self._moves.rows(), snapshot, self._cancelling, Cause.REQUESTED)
             self.drop_open_moves(snapshot, self._cancelling, Cause.REQUESTED)
-        self._cancel_moves(self._select_cancels(snapshot), findings)
+        # A step that crashed between recording a cancel and submitting it left the submission to this step.
+        self._reversals.execute_next(self._select_cancels(snapshot), findings, snapshot)
         rows = self._moves.rows()
         self._release_unneeded_throttles(rows, snapshot)
         self._maintain_throttles(rows, snapshot)
@@ -370,7 +370,7 @@ class Step:
                 kept = f"; it keeps {list(partition.replicas)}, which it has between its stages"
                 whys[name] = whys[name].removesuffix(".") + kept
         decisions = [Decision(row, Event.DROP, whys[row.topic_partition], cause) for row in rows]
-        self._record_decisions(decisions, snapshot)
+        self._reversals.end_moves(decisions, snapshot)
 
     def _find_waiting(self, held: Sequence[Held], snapshot: Snapshot) -> frozenset[TopicPartition]:
         """Return the held moves that have begun and wait as one in flight does, and by nobody's choice."""
@@ -389,50 +389,27 @@ class Step:
         self.drop_moves(snapshot, dict.fromkeys(lagging, INDIVIDUAL_CANCEL[Cause.STALLED]), Cause.STALLED)
         return [each for each in held if each.topic_partition not in lagging]
 
-    def _record_decisions(self, decisions: Sequence[Decision], snapshot: Snapshot) -> None:
-        """Record decisions.
-
-        Before a decision ends a move whose submission Kafka never answered, the move is cancelled.
-        """
-        ends = [each for each in decisions if next_state(each.row.state, each.event).settled]
-        begun = self._restoring.cancel_unacknowledged(ends, snapshot.partitions)
-        self._moves.record_decisions([each for each in decisions if each.row.topic_partition not in begun])
-
     def _select_cancels(self, snapshot: Snapshot) -> list[tuple[MoveRow, str, Cause]]:
         """Return the moves in flight that are to be cancelled now, each with the reason."""
-        in_flight = [row for row in self._moves.rows() if row.state is MoveState.SUBMITTED]
-        if not self._cancelling:
-            safe = {row.topic_partition for row in in_flight if is_cancel_safe(row, snapshot)}
-            seen = [row for row in in_flight if row.topic_partition in snapshot.partitions]
-            dead = find_unfinishable_moves(seen, snapshot, frozenset())
-            restarting = restarting_brokers(self._journal.tree, self._fence.now_ms) if dead else frozenset()
-            lost = find_unfinishable_moves(dead, snapshot, restarting)
-            stays = [row for row in lost if row.topic_partition not in safe]
-            self._unfinishable = unfinishable_message(stays, snapshot)
-            lost = [row for row in lost if row.topic_partition in safe]
-            able = [row for row in in_flight if row.topic_partition in safe]
-            hung = select_individual_cancels(able, self._stalled, lost, after_s=self._settings.stall_after)
-            died = [(row, dead_target_reason(row, snapshot), Cause.BROKER_DIED) for row in lost]
-            return [*died, *((row, why, Cause.STALLED) for row, why in hung)]
-        chosen, skipped = [], []
-        for row in in_flight:
-            partition = snapshot.partitions.get(row.topic_partition)
-            if partition is not None and partition.reassigning and phase_of(row) is not Phase.CANCELLING:
-                rule = cancel_forbidden_reason(row.move.before, partition, snapshot.live)
-                if rule is None:
-                    chosen.append((row, self._cancelling, Cause.REQUESTED))
-                else:
-                    skipped.append(self._moves.build_audit_record(Action.SKIP, row, rule, code=Code.FORBIDDEN))
-        self._journal.audit.record_all(skipped)
-        return chosen
-
-    def _cancel_moves(self, chosen: Sequence[tuple[MoveRow, str, Cause]], findings: Sequence[Observation]) -> None:
-        self._moves.record_cancelling(chosen)
-        # A step that crashed between recording a cancel and submitting it left the submission to this step.
-        again = [(each.row, each.row.detail) for each in findings if each.state is ObservedState.CANCELLING]
-        asked = [*((row, why) for row, why, _ in chosen), *again]
-        entries = {row.topic_partition: [self._moves.build_audit_record(Action.CANCEL, row, why)] for row, why in asked}
-        self._calls.execute(entries, self._cluster.cancel, late=self._retraction.restore_after_late_cancel)
+        submitted = [row for row in self._moves.rows() if row.state is MoveState.SUBMITTED]
+        in_flight = [row for row in submitted if phase_of(row) is not Phase.CANCELLING]
+        verdicts = self._reversals.judge(in_flight, snapshot)
+        able = [row for row in in_flight if verdicts[row.topic_partition].action is NextAction.CANCEL]
+        unable = [row for row in in_flight if verdicts[row.topic_partition].action is NextAction.FORBIDDEN]
+        if self._cancelling:
+            skips = [
+                self._moves.build_audit_record(Action.SKIP, row, verdicts[row.topic_partition].why, code=Code.FORBIDDEN)
+                for row in unable
+            ]
+            self._journal.audit.record_all(skips)
+            return [(row, self._cancelling, Cause.REQUESTED) for row in able]
+        dead = find_unfinishable_moves([*able, *unable], snapshot, frozenset())
+        restarting = restarting_brokers(self._journal.tree, self._fence.now_ms) if dead else frozenset()
+        self._unfinishable = unfinishable_message(find_unfinishable_moves(unable, snapshot, restarting), snapshot)
+        lost = find_unfinishable_moves(able, snapshot, restarting)
+        died = [(row, dead_target_reason(row, snapshot), Cause.BROKER_DIED) for row in lost]
+        hung = [row for row in able if row.topic_partition in self._stalled and row not in lost]
+        return [*died, *((row, f"no progress for {self._settings.stall_after:.0f} s", Cause.STALLED) for row in hung)]
 
     def _release_unneeded_throttles(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> None:
         to_come = [row.move for row in rows if not row.state.settled] if self._starting else []
@@ -490,7 +467,7 @@ class Step:
         held = self._name_changing_plans([(each.row, each.held) for each in verdicts if each.held], snapshot)
         released = [each.row for each in verdicts if each.held is None and each.row.state is not MoveState.WAITING]
         decisions = [Decision(row, Event.RELEASE) for row in released]
-        self._record_decisions(
+        self._reversals.end_moves(
             [*decisions, *(Decision(row, why.code.event, why.sentence, _CAUSES.get(why.code)) for row, why in held)],
             snapshot,
         )

@@ -158,10 +158,12 @@ def delete_stale_in_flight_records(cluster: ClusterPort, journal: Journal, who: 
         if is_unknown_plan(journal, plan):
             in_flight = {name for name, each in snapshot.partitions.items() if each.reassigning}
             disown_in_flight(journal.tree, plan, in_flight)
-        LateRetraction(cluster, journal, plan, who).cancel_and_restore(
-            find_orphaned_moves(journal, plan, snapshot.partitions)
+        late = find_orphaned_moves(journal, plan, snapshot)
+        LateRetraction(cluster, journal, plan, who).cancel_and_restore(late)
+        kept = {each.partition for each in late}  # what is taken back is recorded until it is
+        delete_in_flight(
+            journal.tree, plan, [name for name in names if name.topic not in snapshot.hidden and name not in kept]
         )
-        delete_in_flight(journal.tree, plan, [name for name in names if name.topic not in snapshot.hidden])
 
 
 def _has_owner_ended(journal: Journal, plan: str) -> bool:

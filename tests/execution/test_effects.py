@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 from unittest.mock import Mock, call
 
@@ -10,9 +10,7 @@ import pytest
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Broker, Partition, Snapshot
-from kafka_steward.document_api.external_guard import ExternalReassignmentGuard
 from kafka_steward.errors import KafkaRefused, KafkaTimeout, LockLost
-from kafka_steward.execution.cancel_restoration import find_externally_reordered, restore_externally_reordered
 from kafka_steward.execution.effects import (
     AuditedCalls,
     alter_keeping_factor,
@@ -22,19 +20,14 @@ from kafka_steward.execution.effects import (
 from kafka_steward.execution.external_reassignments import (
     ExternalReassignment,
     cancel_external_reassignments,
-    find_external_reassignments,
 )
-from kafka_steward.execution.late_submissions import LateRequest, LateRetraction
 from kafka_steward.execution.leadership import describe_leader_shortfall
-from kafka_steward.execution.lifecycle import request_cancel
-from kafka_steward.journal import paths
+from kafka_steward.execution.move_reversals import find_externally_reordered, restore_externally_reordered
 from kafka_steward.journal.audit import Action, Audit, AuditRecord, Outcome
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.records import MoveState
-from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
-from tests.cancelling import undo_of
-from tests.execution.runs import TOPIC, apply, simulator
+from tests.execution.runs import apply, simulator
 from tests.memory_tables import MemoryAudit
 from tests.simulated_plan import WHO, memory_journal, move, simulated
 from tests.simulator import Simulator
@@ -201,46 +194,6 @@ def test_an_operation_that_changes_the_factor_is_not_guarded(simulator: Simulato
     assert [simulator.topics[row.topic_partition].replicas for row in world.rows()] == [each.after for each in moves]
 
 
-# the order of the replicas, which a cancel loses, is put back by one more request
-
-MOVE = move("t-0", "123", "431")
-#: Sets out from a cancel that is still to be made, and returns its journal and what makes it.
-Scene = Callable[[Simulator], tuple[Journal, Callable[[], object]]]
-
-
-def intruded(simulator: Simulator) -> tuple[Journal, Callable[[], object]]:
-    """Somebody begins it while reassignments are switched off."""
-    journal = memory_journal(simulator)
-    journal.tree.create(paths.REASSIGN_CANCEL, "")
-    intruders = ExternalReassignmentGuard(simulator, journal, WHO, cancel=True)
-    intruders.poll()
-    simulator.alter({T0: MOVE.after})
-    return journal, intruders.poll
-
-
-def late(simulator: Simulator) -> tuple[Journal, Callable[[], object]]:
-    """A process that woke too late began it."""
-    simulator.alter({T0: MOVE.after})
-    journal = memory_journal(simulator)
-    retraction = LateRetraction(simulator, journal, "a" * 64, WHO)
-    return journal, lambda: retraction.cancel_and_restore([LateRequest(MOVE)])
-
-
-def of_others(simulator: Simulator) -> tuple[Journal, Callable[[], object]]:
-    """Somebody began it, and it is to go back to the originals that the request names."""
-    journal = memory_journal(simulator)
-    asked = '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[4,3,1],"original_replicas":[1,2,3]}]}'
-    journal.tree.create(paths.REASSIGN_PARTITIONS, asked)
-    simulator.alter({T0: MOVE.after})
-
-    def act() -> None:
-        with journal.step_lock("here") as fence:
-            found = find_external_reassignments(simulator, journal, [])
-            cancel_external_reassignments(simulator, journal, found, reason="enough", who=WHO, fence=fence)
-
-    return journal, act
-
-
 def test_an_external_cancel_ends_when_kafka_refuses_the_order_of_the_originals() -> None:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 41", size=1000)
     journal = memory_journal(simulator)
@@ -254,59 +207,6 @@ def test_an_external_cancel_ends_when_kafka_refuses_the_order_of_the_originals()
         "The external reassignment of t-0 to [2, 1] is cancelled, and its replicas are [1, 4], and Kafka refuses its "
         "original ones, [4, 1], because broker 4 is not registered: "
     )
-
-
-def planned(simulator: Simulator) -> tuple[Journal, Callable[[], object]]:
-    """A plan began it, and is cancelled."""
-    world = apply(simulator, MOVE)
-    world.step()
-    request_cancel(world.journal, world.digest, who=WHO, reason="enough")
-    return world.journal, world.run
-
-
-def cancelled_elsewhere(simulator: Simulator) -> tuple[Journal, Callable[[], object]]:
-    """A plan began it, somebody else cancelled it, and whoever cancels the rest wants the order back."""
-    world = apply(simulator, MOVE, move("t-1", "231", "234", position=1, size=10_000))
-    simulator.topics[T1].size = 10_000
-    world.step()
-    simulator.cancel([T0])
-    world.step()
-    undo = undo_of(world, scope="pending")
-
-    def act() -> None:
-        while not undo.step().ended:
-            simulator.tick()
-        restore_externally_reordered(simulator, world.journal, world.digest, WHO)
-
-    return world.journal, act
-
-
-@pytest.mark.parametrize("scene", [intruded, late, of_others, planned, cancelled_elsewhere])
-def test_putting_back_an_order_changes_no_factor_that_someone_changes_meanwhile(
-    monkeypatch: pytest.MonkeyPatch, scene: Scene
-) -> None:
-    simulator = Simulator.of("1a 2b 3c 4a", TOPIC, mode="kraft")  # the other mode does not know the guard
-    (journal, act), alter, cancel = scene(simulator), simulator.alter, simulator.cancel
-    asked: list[Any] = []
-
-    def raced(targets: Mapping[TopicPartition, Assignment], **more: Any) -> Any:
-        if not asked:
-            alter({T0: (1, 2)})  # someone gives it two replicas between our look and our request
-        asked.append(dict(targets))
-        return alter(targets, **more)
-
-    def also_asked(partitions: Collection[TopicPartition]) -> Any:
-        if asked:
-            asked.append(partitions)
-        return cancel(partitions)
-
-    monkeypatch.setattr(simulator, "alter", raced)
-    monkeypatch.setattr(simulator, "cancel", also_asked)
-    act()
-    simulator.run()
-    assert asked == [{T0: (1, 2, 3)}]
-    assert simulator.topics[T0].replicas == (1, 2)
-    assert [row.outcome for row in journal.audit.rows(action=Action.REORDER)] == [Outcome.REFUSED]
 
 
 def test_the_order_that_someone_elses_cancel_lost_is_restored(simulator: Simulator) -> None:

@@ -17,7 +17,7 @@ from kafka_steward.execution.broker_joins import poll_joined_brokers
 from kafka_steward.execution.cluster_queries import find_hidden_topics, with_hidden_topics
 from kafka_steward.execution.effects import elect_preferred_leaders
 from kafka_steward.execution.in_flight_records import record_in_flight
-from kafka_steward.execution.late_submissions import LateRequest, LateRetraction
+from kafka_steward.execution.late_submissions import LateRetraction, late_reversal
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.move_recovery import HIDDEN, plan_rollback_moves
 from kafka_steward.execution.moves import Held, HoldReason
@@ -262,11 +262,13 @@ def test_a_late_request_is_taken_back_when_it_can_be_seen_again(simulator: Simul
     world.step()
     request_cancel(world.journal, world.digest, who=WHO, reason="wrong")
     assert world.run().ended
-    late = world.rows()[0].move
+    row = world.rows()[0]
+    late = row.move
     record_in_flight(world.journal.tree, world.digest, [late])
     simulator.alter({T0: late.after})
     simulator.hidden.add("t")
-    LateRetraction(simulator, world.journal, world.digest, WHO).cancel_and_restore([LateRequest(late)])
+    retraction = LateRetraction(simulator, world.journal, world.digest, WHO)
+    retraction.cancel_and_restore([late_reversal(world.digest, late, row)])
     watch = PlanUpkeep(ClusterContext(simulator, world.journal, world.settings, WHO))
     watch.run()
     assert simulator.topics[T0].reassigning

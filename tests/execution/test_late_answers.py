@@ -14,14 +14,14 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.request_intake import PartialCancel
 from kafka_steward.errors import JournalError, KafkaRefused, KafkaTimeout, LockLost, PlanError
 from kafka_steward.execution.in_flight_records import record_in_flight
-from kafka_steward.execution.late_submissions import LateAction, LateRequest, LateRetraction, next_late_action
+from kafka_steward.execution.late_submissions import LateRetraction, late_reversal
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner, StepRunner, run_to_end
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.records import Cause, MoveState, Phase, PlanStatus
+from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanStatus
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
 from tests.crash import Faults
@@ -650,23 +650,22 @@ def test_the_watch_rolls_back_what_kafka_completed_for_a_process_that_died() -> 
 
 
 @pytest.mark.parametrize(
-    ("ended", "cause", "action"),
+    ("state", "cause", "rolled_back", "known"),
     [
-        (MoveState.DROPPED, None, LateAction.ROLL_BACK),
-        (MoveState.COMPLETED, None, LateAction.ROLL_BACK),
-        (None, None, LateAction.ROLL_BACK),
-        (MoveState.FAILED, None, LateAction.LEAVE),
-        (MoveState.SATISFIED, None, LateAction.NONE),
-        (MoveState.SATISFIED, Cause.BROKERS_RETURNED, LateAction.ROLL_BACK),
+        (MoveState.DROPPED, None, True, True),
+        (MoveState.COMPLETED, None, True, True),
+        (MoveState.SUBMITTED, None, True, True),
+        (MoveState.FAILED, None, True, False),
+        (MoveState.SATISFIED, None, False, True),
+        (MoveState.SATISFIED, Cause.BROKERS_RETURNED, True, True),
     ],
 )
 def test_what_rests_at_the_late_target_goes_back_where_that_is_known(
-    ended: MoveState | None, cause: Cause | None, action: LateAction
+    state: MoveState, cause: Cause | None, rolled_back: bool, known: bool
 ) -> None:
-    simulator = Simulator.of("1a 2b 3c 4a", "t: 423")
-    snapshot = simulator.snapshot()
-    request = LateRequest(move("t-0", "123", "423"), ended, cause)
-    assert next_late_action(request, snapshot.partitions[T0], snapshot.live) is action
+    late = move("t-0", "123", "423")
+    reversal = late_reversal("a" * 64, late, MoveRow(late, state, cause=cause))
+    assert (reversal.rolls_back, not reversal.lost) == (rolled_back, known)
 
 
 def test_a_heal_whose_brokers_returned_says_so_of_its_moves() -> None:

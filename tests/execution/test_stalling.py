@@ -18,7 +18,6 @@ from kafka_steward.execution.move_recovery import (
     find_individually_cancelled,
     retain_lag_samples,
     sample_lag,
-    select_individual_cancels,
     stall_message,
 )
 from kafka_steward.execution.observe import Observation, ObservedState
@@ -269,20 +268,6 @@ def row_of(
     name: str, phase: Phase = Phase.ACCEPTED, state: MoveState = MoveState.SUBMITTED, cause: Cause | None = None
 ) -> MoveRow:
     return MoveRow(move(name, "123", "423"), state, phase=phase, cause=cause)
-
-
-def test_a_stalled_move_is_cancelled_on_its_own_unless_it_is_being_cancelled() -> None:
-    rows = [
-        row_of("t-3"),
-        row_of("t-0"),
-        row_of("t-1"),
-        row_of("t-2", Phase.CANCELLING, cause=Cause.STALLED),
-        row_of("t-4"),
-    ]
-    assert select_individual_cancels(rows, TP[:4], [rows[2]], after_s=2.6) == [
-        (rows[0], "no progress for 3 s"),
-        (rows[1], "no progress for 3 s"),
-    ]
 
 
 def test_what_was_cancelled_on_its_own_and_has_ended_does_not_begin_again() -> None:

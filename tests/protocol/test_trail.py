@@ -189,15 +189,23 @@ def test_a_signal_for_one_plan_leaves_the_others_and_what_others_started(yard: Y
     assert yard.journal.plans.get(record.digest) == record
 
 
+def taken_back(why: str, who: Actor) -> list[tuple[AuditRecord, Outcome, str]]:
+    """The rows of t-0, which goes from 3 and 2 back to 1 and 2."""
+    of: dict[str, Any] = {"topic": "t", "partition": 0, "after": [1, 2], "who": who}
+    lost = "the cancel did not restore the replica order"
+    return [
+        (AuditRecord(Action.CANCEL, why, before=[3, 2], **of), Outcome.DONE, ""),
+        (AuditRecord(Action.REORDER, lost, before=[2, 1], **of), Outcome.DONE, ""),
+    ]
+
+
 def test_what_came_by_the_old_route_is_cancelled_and_put_in_order(yard: Yard) -> None:
     foreign(yard, (3, 2), (1, 2))
     assert consume(yard, CancelRequest(reason="maintenance")) == [BACK]
     assert (yard.replicas("t-0"), yard.record("t-0")) == ((1, 2), None)
-    of: dict[str, Any] = {"topic": "t", "partition": 0, "before": [3, 2], "after": [1, 2], "who": CALLER}
-    assert rows(yard, Action.CANCEL, Action.REORDER, Action.SKIP) == [
-        (AuditRecord(Action.CANCEL, "external reassignment: maintenance", **of), Outcome.DONE, ""),
-        (AuditRecord(Action.REORDER, "the cancel did not restore the replica order", **of), Outcome.DONE, ""),
-    ]
+    assert rows(yard, Action.CANCEL, Action.REORDER, Action.SKIP) == taken_back(
+        "external reassignment: maintenance", CALLER
+    )
 
 
 def test_why_one_was_not_cancelled_is_written_down_once(yard: Yard) -> None:
@@ -247,12 +255,7 @@ def test_what_others_start_and_what_became_of_it(policy: str) -> None:
     yard.look()
     yard.simulator.alter({T0: (3, 2)})
     said = yard.look().sentences
-    lost = "the cancel did not restore the replica order"
-    started = "it was started while reassignments are disabled"
-    cancelled = [
-        (AuditRecord(Action.CANCEL, started, topic="t", partition=0, who=WATCH), Outcome.DONE, ""),
-        (AuditRecord(Action.REORDER, lost, topic="t", partition=0, who=WATCH), Outcome.DONE, ""),
-    ]
+    cancelled = taken_back("it was started while reassignments are disabled", WATCH)
     assert rows(yard, Action.EXTERNAL, Action.CANCEL, Action.REORDER) == [
         (AuditRecord(Action.EXTERNAL, said[0], topic="t", partition=0, who=WATCH), Outcome.DONE, ""),
         *(cancelled if policy == "cancel" else []),
