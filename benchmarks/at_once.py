@@ -23,8 +23,9 @@ from benchmarks.report import merge_between, table
 from benchmarks.ways import bounded
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.drive import DrivePolicy, run_to_end
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.runner import PlanRunner, run_to_end
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox import Sandbox, start
@@ -137,7 +138,7 @@ def _run(place: Place, operation: str, moves: Sequence[Move], since_ms: int) -> 
         folder = place.folder / operation
         digest = publish_given(cluster, journal, folder, moves, place.settings, operation=operation)
         runner = PlanRunner(ClusterContext(cluster, journal, place.settings, WHO), digest)
-        progress = run_to_end(runner, bounded(), interval_s=lambda: place.settings.step_interval)
+        progress = run_to_end(runner.step, bounded(), DrivePolicy(interval_s=lambda: place.settings.step_interval))
     if progress.status is not PlanStatus.COMPLETED or progress.completed < len(moves):
         raise RuntimeError(progress.sentence)
     return time.monotonic() - began_s

@@ -49,9 +49,10 @@ from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import SandboxFailed
+from kafka_steward.execution.drive import DrivePolicy, run_to_end
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner, run_to_end
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttle_rates import ThrottleDemand, ThrottleSide, throttle_demand
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.sandbox import Sandbox, start
@@ -164,7 +165,7 @@ class Steward:
             began_s, began_ms = time.monotonic(), journal.now_ms()
             publish_plan(context, plan)
             runner = PlanRunner(context, plan.digest)
-            progress = run_to_end(runner, bounded(), interval_s=lambda: settings.step_interval)
+            progress = run_to_end(runner.step, bounded(), DrivePolicy(interval_s=lambda: settings.step_interval))
             ended_s = time.monotonic()
             settled_ms = max(row.settled_ms or 0 for row in journal.plans.rows(plan.digest))
         if progress.status is not PlanStatus.COMPLETED or progress.completed < len(moves):

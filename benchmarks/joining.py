@@ -25,11 +25,12 @@ from benchmarks.stages import Stages, ask_until
 from benchmarks.ways import bounded
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.broker_joins import poll_joined_brokers
+from kafka_steward.execution.drive import DrivePolicy, run_to_end
 from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
 from kafka_steward.execution.pending_state import target_replication_factors
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner, run_to_end
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.topics import TopicSpec, create_topic
 from kafka_steward.journal.store import Journal, open_journal
@@ -117,7 +118,7 @@ def _fill(sandbox: Sandbox, folder: Path, stages: Stages) -> None:
             stages.replicas_moved = plan.proof["replicas_moved"]
             publish_plan(ClusterContext(cluster, journal, settings, WHO), plan)
             runner = PlanRunner(ClusterContext(cluster, journal, settings, WHO), plan.digest)
-            run_to_end(runner, bounded(_LONGEST_S), interval_s=lambda: settings.step_interval)
+            run_to_end(runner.step, bounded(_LONGEST_S), DrivePolicy(interval_s=lambda: settings.step_interval))
         with stages.stage("settle"):
             settled = reconcile_pending(cluster, journal, cluster.snapshot(), WHO)
     if len(settled) != stages.partitions or not all(debt.is_obsolete for debt in settled):

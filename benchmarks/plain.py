@@ -13,12 +13,13 @@ from pathlib import Path
 from benchmarks.carrying_out import BareRequests, KafkasTool, Way, Work
 from benchmarks.stages import Stages, ask_until
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.drive import DrivePolicy, run_to_end
 from kafka_steward.execution.effects import elect_preferred_leaders
 from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner, run_to_end
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.store import Journal, open_journal
@@ -97,7 +98,9 @@ def _by_runner(heal: _Heal, plan: PlanFolder, stages: Stages) -> None:
             stages.seconds.setdefault("submit", time.monotonic() - began)
 
     publish_plan(heal.context, plan)
-    run_to_end(runner, time.sleep, interval_s=lambda: heal.context.settings.step_interval, report=report)
+    run_to_end(
+        runner.step, time.sleep, DrivePolicy(interval_s=lambda: heal.context.settings.step_interval, report=report)
+    )
     stages.seconds["catch up"] = time.monotonic() - began - stages.seconds["submit"]
 
 

@@ -14,9 +14,10 @@ from benchmarks.given import WHO, journal_of, publish_given, reassignment_of
 from benchmarks.stages import ask_until
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.drive import DrivePolicy, run_to_end
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.readiness import announce_restart
-from kafka_steward.execution.runner import PlanRunner, run_to_end
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal
@@ -59,7 +60,7 @@ class Steward:
         with self._journal(self._cluster) as journal:
             digest = publish_given(self._cluster, journal, self._folder / "move", moves, settings)
             runner = PlanRunner(ClusterContext(self._cluster, journal, settings, WHO), digest)
-            progress = run_to_end(runner, bounded(), interval_s=lambda: settings.step_interval)
+            progress = run_to_end(runner.step, bounded(), DrivePolicy(interval_s=lambda: settings.step_interval))
         if progress.status is not PlanStatus.COMPLETED:
             raise RuntimeError(progress.sentence)
 
@@ -80,7 +81,7 @@ class Steward:
                 remove(journal.tree, announced)
             if not runner.step().ended:
                 undo = CancelRunner(self._cluster, journal, digest, settings, WHO, reason="a benchmark")
-                run_to_end(undo, bounded(), interval_s=lambda: settings.step_interval)
+                run_to_end(undo.step, bounded(), DrivePolicy(interval_s=lambda: settings.step_interval))
 
     @contextmanager
     def _stepping(self, digest: str, settings: Settings) -> Iterator[None]:

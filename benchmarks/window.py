@@ -19,8 +19,9 @@ from benchmarks.report import merge_between, table
 from benchmarks.ways import bounded
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.drive import DrivePolicy, run_to_end
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.runner import PlanRunner, run_to_end
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox import Sandbox, start
@@ -107,7 +108,7 @@ def _windowed(
     began_ms = journal.now_ms()
     digest = publish_given(cluster, journal, folder, moves, settings)
     runner = PlanRunner(ClusterContext(cluster, journal, settings, WHO), digest)
-    progress = run_to_end(runner, bounded(), interval_s=lambda: settings.step_interval)
+    progress = run_to_end(runner.step, bounded(), DrivePolicy(interval_s=lambda: settings.step_interval))
     if progress.status is not PlanStatus.COMPLETED or progress.completed < len(moves):
         raise RuntimeError(progress.sentence)
     settled = [(row.topic_partition, (row.settled_ms or 0) - began_ms) for row in journal.plans.rows(digest)]

@@ -18,14 +18,14 @@ from kafka_steward.operators.base import Notifiers, StewardOperator, notify, ope
 from kafka_steward.operators.links import LinkedToPlan
 from kafka_steward.triggers.base import REREAD_S, FreshConnections
 from kafka_steward.triggers.reporting import ProgressLog, emit_progress
-from kafka_steward.triggers.run_plan import RunPlanTrigger
+from kafka_steward.triggers.run_plan import PlanStepper, RunPlanTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.alerts import StallRecorder
+    from kafka_steward.execution.drive import StepRunner
     from kafka_steward.execution.progress import Progress
-    from kafka_steward.execution.runner import PlanRunner, StepRunner
+    from kafka_steward.execution.runner import PlanRunner
     from kafka_steward.hooks.steward import ClusterSession, StewardHook
 
 __all__ = ["PlanExecutionOperator", "fail_task", "may_end_within"]
@@ -121,10 +121,11 @@ class PlanExecutionOperator(LinkedToPlan, StewardOperator):
         is killed in the worker, `killed` is called in this thread, not in the signal handler. `kwargs` are for
         `execute_complete`, `options` are arguments of RunPlanTrigger.
         """
-        if not self.deferrable:
-            return self._run_to_end(connections, digest, context, killed)
         opened = connections.current()
-        progress = self._run_for_a_while(connections, digest, context, killed) if self.defer_after else None
+        if not self.deferrable:
+            progress = self._run_in_worker(connections, digest, context, killed)
+        else:
+            progress = self._run_for_a_while(connections, digest, context, killed) if self.defer_after else None
         if progress is None:
             self.defer_to_trigger(opened, digest, context, kwargs=kwargs, **options)
         return progress
@@ -137,48 +138,47 @@ class PlanExecutionOperator(LinkedToPlan, StewardOperator):
         killed: Callable[[ClusterSession, StepRunner], None] | None,
     ) -> Progress | None:
         """Step for at most `defer_after`; return None if the plan does not end in time, or an error is in the way."""
-        until_s = time.monotonic() + min(self.defer_after, self.plan_timeout).total_seconds()
         try:
-            return self._run_to_end(connections, digest, context, killed, lambda: until_s - time.monotonic())
-        except _EndsLater:
-            return None
+            return self._run_in_worker(connections, digest, context, killed)
         except StewardError as error:
             if not error.retriable:
                 fail_task(str(error), for_good=True)
             self.log.warning("Plan %s: %s The triggerer tries again.", digest[:12], printable(str(error)))
             return None
 
-    def _run_to_end(
+    def _run_in_worker(
         self,
         connections: FreshConnections,
         digest: str,
         context: Context,
         killed: Callable[[ClusterSession, StepRunner], None] | None,
-        left_s: Callable[[], float] | None = None,
-    ) -> Progress:
-        """Step in this process until the plan has ended. Raises _EndsLater when that takes longer than `left_s()`."""
-        from kafka_steward.execution.runner import run_to_end
+    ) -> Progress | None:
+        """Step until the plan has ended; with `deferrable`, return None if it does not end within `defer_after`."""
+        from kafka_steward.execution.drive import DrivePolicy, run_to_end
 
-        log, last = ProgressLog(self.log.info, time.monotonic), None
-        followed = _ReconnectingRunner(connections, lambda opened: self.create_runner(opened, digest, context))
+        stepper = PlanStepper(lambda opened: self.create_runner(opened, digest, context))
+        log = ProgressLog(self.log.info, time.monotonic)
+        until_s = time.monotonic() + min(self.defer_after, self.plan_timeout).total_seconds()
 
         def report(progress: Progress) -> None:
-            nonlocal last
-            last = progress
             log.report(progress)
             emit_progress(self.conn_id, progress)
 
         def wait(seconds: float) -> None:
-            if left_s is not None and last is not None and not may_end_within(last, left_s(), seconds):
-                raise _EndsLater
             try:
                 self._wait_unless_killed(seconds)
             except AirflowException:
-                if killed is not None:
-                    killed(followed.opened, followed.stepper)
+                if killed is not None and stepper.latest is not None:
+                    killed(*stepper.latest)
                 raise
 
-        progress = run_to_end(followed, wait, interval_s=lambda: followed.opened.settings.step_interval, report=report)
+        def goes_on(progress: Progress, pause_s: float) -> bool:
+            return not self.deferrable or may_end_within(progress, until_s - time.monotonic(), pause_s)
+
+        policy = DrivePolicy(lambda: stepper.interval_s, report, goes_on)
+        progress = run_to_end(lambda: stepper.step(connections.current()), wait, policy)
+        if not progress.run_is_over:
+            return None
         if not progress.ended:
             self._notify_problem(context, progress.to_json(), progress.sentence)
             fail_task(progress.sentence, for_good=progress.waits_for_person)
@@ -210,10 +210,6 @@ class PlanExecutionOperator(LinkedToPlan, StewardOperator):
             )
 
 
-class _EndsLater(Exception):
-    """The plan does not end within the time that the worker has for it."""
-
-
 def may_end_within(progress: Progress, left_s: float, pause_s: float) -> bool:
     """Return whether a plan may end within `left_s` seconds, the next step of which is in `pause_s`.
 
@@ -222,31 +218,6 @@ def may_end_within(progress: Progress, left_s: float, pause_s: float) -> bool:
     if not (progress.in_flight or progress.busy or progress.soon_s is not None):
         return False
     return max(pause_s, progress.eta_s or 0.0) <= left_s
-
-
-class _ReconnectingRunner:
-    """A stepper that is made again when its connections were opened again."""
-
-    def __init__(self, connections: FreshConnections, make: Callable[[ClusterSession], StepRunner]) -> None:
-        self._connections, self._make = connections, make
-        self.opened = connections.current()
-        self.stepper = make(self.opened)
-        self._stalls = _new_stall_recorder()
-
-    def step(self) -> Progress:
-        """Take one step, over the connections as they are now."""
-        opened = self._connections.current()
-        if opened is not self.opened:
-            self.opened, self.stepper = opened, self._make(opened)
-        progress = self.stepper.step()
-        self._stalls.record(self.opened.journal, progress)
-        return progress
-
-
-def _new_stall_recorder() -> StallRecorder:
-    from kafka_steward.execution.alerts import StallRecorder
-
-    return StallRecorder()
 
 
 def fail_task(sentence: str, *, for_good: bool) -> NoReturn:

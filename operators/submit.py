@@ -24,7 +24,7 @@ from kafka_steward.value_parsing import parse_broker_ids, require_choice
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.runner import StepRunner
+    from kafka_steward.execution.drive import StepRunner
     from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.records import PlanRecord
     from kafka_steward.triggers.base import FreshConnections

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from kafka_steward.execution.drive import DrivePolicy, StepRunner, run_to_end
 from kafka_steward.execution.progress import Progress
-from kafka_steward.execution.runner import StepRunner, run_to_end
 from tests.eventually import eventually
 from tests.pace import Deadline
 
@@ -21,7 +21,7 @@ def to_the_end(stepper: StepRunner, *, within_s: float = 60) -> Progress:
         assert not deadline.passed(), "the plan did not end in time"
         time.sleep(seconds)
 
-    return run_to_end(stepper, wait, interval_s=lambda: 0.3)
+    return run_to_end(stepper.step, wait, DrivePolicy(interval_s=lambda: 0.3))
 
 
 def step_until(stepper: StepRunner, reached: Callable[[Progress], bool], *, within: float = 60) -> Progress:

@@ -1,4 +1,4 @@
-"""Step a plan in the foreground to its end, with any `StepRunner`: shared by `apply`, `resume` and `cancel`.
+"""Step a plan in the foreground to its end, shared by `apply`, `resume` and `cancel`.
 
 Progress goes to standard error: a bar on a terminal, periodic lines elsewhere. After Ctrl-C the current step is
 finished, then the loop stops; a second Ctrl-C stops at once.
@@ -25,8 +25,9 @@ from kafka_steward.cli import Exit
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import ClusterError, JournalError, StewardError
 from kafka_steward.escaping import printable
+from kafka_steward.execution.drive import DrivePolicy, Patience, call_with_patience, run_to_end
 from kafka_steward.execution.progress import Progress
-from kafka_steward.execution.runner import PlanRunner, StepRunner, run_to_end
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.triggers.reporting import ProgressLog, duration_text, transferred_text
 
@@ -112,37 +113,17 @@ _RETRY_S = 5.0
 _ATTEMPTS = 24
 
 
-@dataclass(frozen=True)
-class RetryingRunner:
-    """Steps a plan and retries transient errors: a database restart must not end a plan that runs in the foreground."""
+def patient(stays: str, say: Callable[[str], None] = print_error) -> Patience:
+    """Return the patience of a verb: about two minutes. `stays` shows the user the options meanwhile.
 
-    stepper: StepRunner
-    wait: Callable[[float], None]
-    say: Callable[[str], None] = print_error
-
-    def step(self) -> Progress:
-        """Take one step. Raises permanent errors at once, and transient errors after about two minutes."""
-        stays = "Ctrl-C stops, and the plan stays unchanged."
-        return with_retries(self.stepper.step, self.wait, stays=stays, say=self.say)
-
-
-def with_retries(
-    act: Callable[[], T], wait: Callable[[float], None], *, stays: str, say: Callable[[str], None] = print_error
-) -> T:
-    """Call `act`, and retry while the journal or Kafka does not answer; `stays` shows the user the options meanwhile.
-
-    Raises permanent errors at once, and transient errors after about two minutes.
+    A database restart must not end a plan that runs in the foreground.
     """
-    for attempt in range(1, _ATTEMPTS):
-        try:
-            return act()
-        except StewardError as error:
-            if not error.retriable:
-                raise
-            if attempt == 1:
-                say(f"{error} Trying again; {stays}")
-        wait(_RETRY_S)
-    return act()
+
+    def report(error: StewardError, failures: int) -> None:
+        if failures == 1 and error.retriable:
+            say(f"{error} Trying again; {stays}")
+
+    return Patience(_ATTEMPTS, _RETRY_S, report)
 
 
 @dataclass(frozen=True)
@@ -154,8 +135,8 @@ class Foreground:
     interrupt: Interrupt
 
     def retry(self, act: Callable[[], T], *, stays: str) -> T:
-        """Call `act` as `with_retries` does."""
-        return with_retries(act, self.interrupt.wait, stays=stays)
+        """Call `act`, and retry while the journal or Kafka does not answer. Raises permanent errors at once."""
+        return call_with_patience(act, self.interrupt.wait, patient(stays))
 
     def run_plan(self, digest: str) -> Progress:
         """Step a plan until it has ended, has stalled, or needs operator action.
@@ -166,9 +147,9 @@ class Foreground:
         runner = PlanRunner(opened.context(self.call.who), digest)
         try:
             with open_progress_bar() as report:
-                return run_to_end(
-                    RetryingRunner(runner, wait), wait, interval_s=lambda: opened.settings.step_interval, report=report
-                )
+                patience = patient("Ctrl-C stops, and the plan stays unchanged.")
+                policy = DrivePolicy(lambda: opened.settings.step_interval, report, patience=patience)
+                return run_to_end(runner.step, wait, policy)
         except (KeyboardInterrupt, ClusterError, JournalError):
             print_error(*_resume_hint(self.call, digest))
             raise

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from kafka_steward.assignment import Move, TopicPartition, counted
 from kafka_steward.cluster.state import Snapshot
@@ -71,37 +71,6 @@ from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.locks import Fence, PlanSlot, StepLock
 from kafka_steward.journal.records import LeaderRate, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.tree import Node
-
-
-class StepRunner(Protocol):
-    """The interface of an object that can be stepped to an end, such as a `PlanRunner`."""
-
-    def step(self) -> Progress:
-        """Take one step and return the progress."""
-
-
-def _ignore_progress(_: Progress) -> None:
-    """Ignore the progress."""
-
-
-def run_to_end(
-    runner: StepRunner,
-    wait: Callable[[float], None],
-    *,
-    interval_s: Callable[[], float],
-    report: Callable[[Progress], None] = _ignore_progress,
-) -> Progress:
-    """Step until the run is over (`Progress.run_is_over`); return the last progress.
-
-    `report` is called after each step. Between steps, `wait` is called with at most `interval_s()` seconds. `wait` may
-    raise to stop the loop: the plan stays resumable. Raises the errors of `step`.
-    """
-    while True:
-        progress = runner.step()
-        report(progress)
-        if progress.run_is_over:
-            return progress
-        wait(progress.pause_s(interval_s()))
 
 
 class _StepNodes(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.errors import PlanError, StewardError
@@ -19,8 +19,8 @@ from kafka_steward.triggers.reporting import ProgressLog, emit_progress
 
 if TYPE_CHECKING:
     from kafka_steward.execution.alerts import StallRecorder
+    from kafka_steward.execution.drive import StepRunner
     from kafka_steward.execution.progress import Progress
-    from kafka_steward.execution.runner import StepRunner
     from kafka_steward.hooks.steward import ClusterSession
 
 
@@ -31,6 +31,35 @@ _ATTEMPTS = 40
 _OVER = frozenset({"failed", "success", "skipped"})
 #: Steps of a cancel that a killed task runs itself; the watch or the cancel DAG runs the rest.
 _STEPS = 4
+
+
+class PlanStepper:
+    """Steps a plan over the connections as they are now: with a new runner after they were opened again.
+
+    A runner keeps byte counts, for the rate and the ETA. Stalls are recorded.
+    """
+
+    def __init__(self, create_runner: Callable[[ClusterSession], StepRunner]) -> None:
+        self._create_runner = create_runner
+        #: The connections and the runner of the last step.
+        self.latest: tuple[ClusterSession, StepRunner] | None = None
+        self._stalls: StallRecorder | None = None
+
+    def step(self, opened: ClusterSession) -> Progress:
+        """Take one step, and return the progress."""
+        from kafka_steward.execution.alerts import StallRecorder
+
+        if self.latest is None or self.latest[0] is not opened:
+            self.latest = opened, self._create_runner(opened)
+        progress = self.latest[1].step()
+        self._stalls = self._stalls or StallRecorder()
+        self._stalls.record(opened.journal, progress)
+        return progress
+
+    @property
+    def interval_s(self) -> float:
+        """The setting step_interval of the connections of the last step."""
+        return self.latest[0].settings.step_interval if self.latest else 0.0
 
 
 class RunPlanTrigger(ClusterTrigger):
@@ -64,8 +93,7 @@ class RunPlanTrigger(ClusterTrigger):
         self.who = dict(who or {})
         self.when_killed = when_killed
         self.map_index = map_index
-        self._runner: tuple[ClusterSession, StepRunner] | None = None
-        self._stalls: StallRecorder | None = None
+        self._stepper = PlanStepper(self._new_runner)
 
     async def on_kill(self) -> None:
         """Request the cancel if that is configured and the task itself was ended, not only this trigger."""
@@ -92,37 +120,33 @@ class RunPlanTrigger(ClusterTrigger):
         return {"ended": progress.ended, "sentence": progress.sentence, "progress": _event_progress(progress)}
 
     async def _run_to_end(self) -> Progress:
-        log, failures = ProgressLog(self.log.info, time.monotonic), 0
-        while True:
-            try:
-                progress, interval_s = await self._thread.submit(self._step_plan)
-            except StewardError as error:
-                failures += 1
-                self.log.warning(
-                    "Plan %s: %s Attempt %d of %d.", self.digest[:12], printable(str(error)), failures, _ATTEMPTS
-                )
-                if failures >= _ATTEMPTS or not error.retriable:
-                    raise
-                await self._wait(_RETRY_S)
-                continue
-            failures = 0
+        from kafka_steward.execution.drive import DrivePolicy, Patience, drive
+
+        log, interval_s = ProgressLog(self.log.info, time.monotonic), 0.0
+
+        async def step() -> Progress:
+            nonlocal interval_s
+            progress, interval_s = await self._thread.submit(self._step_plan)
+            return progress
+
+        def report(progress: Progress) -> None:
             log.report(progress)
             emit_progress(self.conn_id, progress)
-            if progress.run_is_over:
-                return progress
-            await self._wait(progress.pause_s(interval_s))
+
+        def warn(error: StewardError, failures: int) -> None:
+            self.log.warning(
+                "Plan %s: %s Attempt %d of %d.", self.digest[:12], printable(str(error)), failures, _ATTEMPTS
+            )
+
+        patience = Patience(_ATTEMPTS, _RETRY_S, warn)
+        return await drive(step, self._wait, DrivePolicy(lambda: interval_s, report, patience=patience))
 
     def _request_cancel(self, opened: ClusterSession) -> str:
         return request_cancel_and_step(opened, self.digest, self.who, self._new_runner(opened))
 
     def _step_plan(self, opened: ClusterSession) -> tuple[Progress, float]:
-        # Runs in the thread. One runner per connection, because it keeps byte counts for rate and ETA.
-        if self._runner is None or self._runner[0] is not opened:
-            self._runner = opened, self._new_runner(opened)
-        progress = self._runner[1].step()
-        self._stalls = self._stalls or _new_stall_recorder()
-        self._stalls.record(opened.journal, progress)
-        return progress, opened.settings.step_interval
+        # Runs in the thread.
+        return self._stepper.step(opened), opened.settings.step_interval
 
     def _new_runner(self, opened: ClusterSession) -> StepRunner:
         from kafka_steward.execution.runner import PlanRunner
@@ -138,12 +162,6 @@ def _event_progress(progress: Progress) -> dict[str, Any]:
         "partitions_total": progress.partitions_total,
         "left": progress.left,
     }
-
-
-def _new_stall_recorder() -> StallRecorder:
-    from kafka_steward.execution.alerts import StallRecorder
-
-    return StallRecorder()
 
 
 def is_task_over(who: Mapping[str, Any], map_index: int = -1) -> bool:

@@ -16,8 +16,9 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cli import Exit
-from kafka_steward.cli.foreground import RetryingRunner, bar_text, open_progress_bar
+from kafka_steward.cli.foreground import bar_text, open_progress_bar, patient
 from kafka_steward.errors import ClusterUnreachable, JournalUnreachable, PlanError
+from kafka_steward.execution.drive import DrivePolicy, call_with_patience, run_to_end
 from kafka_steward.execution.progress import Progress, progress_of
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.throttle_rates import ExternalRate, ThrottleSide
@@ -520,29 +521,32 @@ def never(given: object) -> NoReturn:
 def test_what_passes_is_waited_out_and_reported_once() -> None:
     waits: list[float] = []
     said: list[str] = []
-    patient = RetryingRunner(Flaky(DOWN, DOWN, HALF, DOWN, HALF), waits.append, said.append)
-    assert (patient.step(), patient.step()) == (HALF, HALF)
+    flaky, patience = Flaky(DOWN, DOWN, HALF, DOWN, HALF), patient("Ctrl-C stops.", said.append)
+    steps = [call_with_patience(flaky.step, waits.append, patience) for _ in range(2)]
+    assert steps == [HALF, HALF]
     assert waits == [5.0] * 3
-    assert said == [f"{DOWN} Trying again; Ctrl-C stops, and the plan stays unchanged."] * 2
+    assert said == [f"{DOWN} Trying again; Ctrl-C stops."] * 2
 
 
 def test_what_does_not_pass_is_raised_at_once() -> None:
     with pytest.raises(PlanError):
-        RetryingRunner(Flaky(PlanError("No.")), never, never).step()
+        call_with_patience(Flaky(PlanError("No.")).step, never, patient("", never))
 
 
 def test_patience_ends() -> None:
     waits: list[float] = []
     with pytest.raises(JournalUnreachable):
-        RetryingRunner(Flaky(*[DOWN] * 100), waits.append, lambda _: None).step()
+        call_with_patience(Flaky(*[DOWN] * 100).step, waits.append, patient("", lambda _: None))
     assert sum(waits) == 115
 
 
 def test_a_plan_that_makes_way_for_a_heal_is_waited_for() -> None:
     preempted = replace(HALF, status=PlanStatus.PREEMPTED, sentence="It made way for the heal.")
-    progress = RetryingRunner(Flaky(preempted), never, never).step()
-    assert (progress.ended, progress.waits_for_person) == (False, False)
-    assert bar_text(progress).endswith("left. It made way for the heal.")
+    waits: list[float] = []
+    ended = replace(HALF, status=PlanStatus.COMPLETED)
+    assert run_to_end(Flaky(preempted, ended).step, waits.append, DrivePolicy(interval_s=lambda: 2)) == ended
+    assert len(waits) == 1
+    assert bar_text(preempted).endswith("left. It made way for the heal.")
 
 
 def test_a_journal_that_stays_away_ends_it_with_the_way_on(

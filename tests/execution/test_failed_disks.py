@@ -13,6 +13,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Directory
 from kafka_steward.errors import RequestError
+from kafka_steward.execution.drive import DrivePolicy, run_to_end
 from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.execution.failure_reports import report_broker, report_log_dirs, withdraw_log_dirs, withdraw_report
 from kafka_steward.execution.failures import FailureDecision, LivenessView, decide_log_dir_failures, log_dir_message
@@ -29,7 +30,7 @@ from kafka_steward.execution.lifecycle import abandon_plan, is_fully_replicated
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.readiness import LeftOut, announce_restart, check_readiness
-from kafka_steward.execution.runner import PlanRunner, run_to_end
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.topics import TopicSpec, create_topic
 from kafka_steward.journal import paths
@@ -131,7 +132,7 @@ def test_it_is_healed_as_a_brokers_replicas_are(simulator: Simulator, journal: J
     sentence = look(simulator, journal).sentence
     assert sentence.endswith("with 2 replicas, which a plan handles.")
     runner = PlanRunner(ClusterContext(simulator, journal, Settings(), WHO), record.digest)
-    run_to_end(runner, lambda _: simulator.tick(), interval_s=lambda: 1)
+    run_to_end(runner.step, lambda _: simulator.tick(), DrivePolicy(interval_s=lambda: 1))
     assert all(2 not in simulator.topics[name].replicas for name in (T0, T2))
     assert simulator.topics[T1].replicas == (2, 3, 1)
     verdict = look(simulator, journal)
@@ -153,7 +154,7 @@ def test_a_disk_whose_heal_did_what_it_could_stays_handled_when_the_plan_is_arch
     )
     record = publish_plan(ClusterContext(simulator, journal, Settings(), WHO), plan)
     runner = PlanRunner(ClusterContext(simulator, journal, Settings(), WHO), record.digest)
-    run_to_end(runner, lambda _: simulator.tick(), interval_s=lambda: 1)
+    run_to_end(runner.step, lambda _: simulator.tick(), DrivePolicy(interval_s=lambda: 1))
     for purge in (False, True):
         if purge:
             journal.plans.purge(simulator.now_ms + 1)
@@ -354,7 +355,7 @@ def test_an_entry_written_by_hand_may_say_the_same(simulator: Simulator, journal
         plan_of(simulator, heal_moves(simulator, 1, 4)[1:], failed=(1,), unplaced=[{"topic": "t", "partition": 0}]),
     )
     runner = PlanRunner(context(simulator, journal), published.digest)
-    run_to_end(runner, lambda _: simulator.tick(), interval_s=lambda: 1)
+    run_to_end(runner.step, lambda _: simulator.tick(), DrivePolicy(interval_s=lambda: 1))
     assert look_after(simulator, journal).handled == (1,), "the heal that did what it could is newer than the report"
     simulator.tick()
     journal.tree.create(ENTRY, by_hand)

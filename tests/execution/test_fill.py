@@ -18,11 +18,12 @@ from kafka_steward.execution.broker_joins import (
     update_empty_brokers,
 )
 from kafka_steward.execution.cluster_queries import cordoned_brokers
+from kafka_steward.execution.drive import DrivePolicy, run_to_end
 from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
 from kafka_steward.execution.pending_state import target_replication_factors
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner, run_to_end
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.topics import CreateTopicResult, TopicSpec, add_partitions, create_topic, unwatched_reason
 from kafka_steward.journal import paths
@@ -60,7 +61,7 @@ def fill_plan(simulator: Simulator, journal: Journal, folder: Path) -> PlanFolde
 def carried_out(simulator: Simulator, journal: Journal, plan: PlanFolder) -> list[str]:
     record = publish_plan(ClusterContext(simulator, journal, SETTINGS, WHO), plan)
     runner = PlanRunner(ClusterContext(simulator, journal, SETTINGS, WHO), record.digest)
-    run_to_end(runner, lambda _: simulator.tick(), interval_s=lambda: 1)
+    run_to_end(runner.step, lambda _: simulator.tick(), DrivePolicy(interval_s=lambda: 1))
     return [replica.state.value for replica in reconcile_pending(simulator, journal, simulator.snapshot(), WHO)]
 
 

@@ -13,12 +13,13 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.request_intake import PartialCancel
 from kafka_steward.errors import JournalError, KafkaRefused, KafkaTimeout, LockLost, PlanError
+from kafka_steward.execution.drive import DrivePolicy, StepRunner, run_to_end
 from kafka_steward.execution.in_flight_records import record_in_flight
 from kafka_steward.execution.late_submissions import LateRetraction, late_reversal
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner, StepRunner, run_to_end
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanStatus
@@ -234,7 +235,7 @@ def nth(call: str, **rules: Any) -> int:
 
 
 def stepped(at: Place, stepper: StepRunner) -> None:
-    assert run_to_end(stepper, lambda _: at.simulator.tick(), interval_s=lambda: 1).ended
+    assert run_to_end(stepper.step, lambda _: at.simulator.tick(), DrivePolicy(interval_s=lambda: 1)).ended
 
 
 @pytest.mark.parametrize(

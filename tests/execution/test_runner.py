@@ -12,9 +12,10 @@ import pytest
 from kafka_steward.assignment import Move, Operation, TopicPartition
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.concurrency import outside_window_reason
+from kafka_steward.execution.drive import DrivePolicy, run_to_end
 from kafka_steward.execution.moves import HoldReason
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.runner import PlanRunner, run_to_end
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.listing import QUARANTINE, QuarantinedDocument, list_unreadable, quarantine_document
@@ -178,7 +179,9 @@ def test_the_loop_waits_between_steps_and_reports_each(simulator: Simulator) -> 
         waits.append(seconds)
         simulator.tick()
 
-    progress = run_to_end(world.runner, wait, interval_s=lambda: 2, report=lambda each: told.append(each.sentence))
+    progress = run_to_end(
+        world.runner.step, wait, DrivePolicy(interval_s=lambda: 2, report=lambda each: told.append(each.sentence))
+    )
     assert progress.ended
     assert len(waits) == len(told) - 1
     assert waits[0] == 0.3, "moves have started"
@@ -194,7 +197,7 @@ def test_the_loop_hurries_while_places_fall_free(simulator: Simulator) -> None:
         waits.append(seconds)
         simulator.tick()
 
-    assert run_to_end(world.runner, wait, interval_s=lambda: 2).ended
+    assert run_to_end(world.runner.step, wait, DrivePolicy(interval_s=lambda: 2)).ended
     assert len(waits) >= 4
     assert max(waits) <= 0.3
 

@@ -11,10 +11,10 @@ import pytest
 from kafka_steward.assignment import Assignment, Move, Operation, TopicPartition
 from kafka_steward.cluster.state import Partition
 from kafka_steward.document_api.request_intake import PartialCancel
+from kafka_steward.execution.drive import DrivePolicy, run_to_end
 from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.pending_replicas import list_pending
 from kafka_steward.execution.pending_state import PendingState
-from kafka_steward.execution.runner import run_to_end
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 from kafka_steward.execution.staging import (
     can_roll_back_stages,
@@ -228,7 +228,9 @@ def test_a_move_of_three_replicas_is_three_reassignments_that_add_one_each(simul
         listed.add(simulator.topic_settings["t"].get(FOLLOWERS))
         simulator.tick()
 
-    progress = run_to_end(world.runner, wait, interval_s=lambda: 1, report=lambda each: told.append(each.bytes_done))
+    progress = run_to_end(
+        world.runner.step, wait, DrivePolicy(interval_s=lambda: 1, report=lambda one: told.append(one.bytes_done))
+    )
     assert (progress.status, world.replicas("t-0"), widest) == (PlanStatus.COMPLETED, (4, 5, 6), 1)
     assert submitted(world) == [
         ([1, 2, 3], [1, 2, 3, 4]),

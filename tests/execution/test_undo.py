@@ -10,6 +10,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused, PlanError
+from kafka_steward.execution.drive import DrivePolicy, run_to_end
 from kafka_steward.execution.lifecycle import (
     Scope,
     abandon_plan,
@@ -20,7 +21,6 @@ from kafka_steward.execution.lifecycle import (
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import Progress
 from kafka_steward.execution.rollback import SkippedPartition, find_unfinished_cancels, publish_rollback
-from kafka_steward.execution.runner import run_to_end
 from kafka_steward.execution.undo_verification import UndoVerification, find_unrestored_partitions, verify_undone
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Outcome
@@ -64,7 +64,7 @@ def finished(world: World, stepper: CancelRunner, *, steps: int = 60) -> Progres
         next(left)
         world.simulator.tick()
 
-    progress = run_to_end(stepper, wait, interval_s=lambda: 1)
+    progress = run_to_end(stepper.step, wait, DrivePolicy(interval_s=lambda: 1))
     assert progress.ended, progress
     return progress
 

@@ -19,9 +19,10 @@ import pytest
 from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import ClusterError, JournalError
+from kafka_steward.execution.drive import StepRunner
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner, StepRunner
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.journal.audit import Actor, Audit
 from kafka_steward.journal.records import PlanStatus

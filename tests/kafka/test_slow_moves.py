@@ -16,11 +16,12 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.execution import preflight_inputs
+from kafka_steward.execution.drive import DrivePolicy, run_to_end
 from kafka_steward.execution.lifecycle import change_plan_throttle
 from kafka_steward.execution.moves import HoldReason
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner, run_to_end
+from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttle_rates import ThrottleSide
 from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal, open_journal
@@ -284,7 +285,7 @@ def run_alone(bootstrap: str, journal_url: str, digest: str) -> PlanStatus:
         open_journal(journal_url, cluster.cluster_id) as journal,
     ):
         runner = PlanRunner(ClusterContext(cluster, journal, settings, WHO), digest)
-        return run_to_end(runner, time.sleep, interval_s=lambda: settings.step_interval).status
+        return run_to_end(runner.step, time.sleep, DrivePolicy(interval_s=lambda: settings.step_interval)).status
 
 
 def is_in_flight(journal: Journal, digest: str) -> bool:

@@ -12,10 +12,10 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.controller import DocumentController, track_legacy_reassignments
 from kafka_steward.document_api.request_documents import queue_add
 from kafka_steward.execution.cancel_signal import consume_cancel_signal
+from kafka_steward.execution.drive import DrivePolicy, run_to_end
 from kafka_steward.execution.external_reassignments import ExternalCancelState
 from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.move_recovery import HIDDEN
-from kafka_steward.execution.runner import run_to_end
 from kafka_steward.execution.throttles import list_leased_rates
 from kafka_steward.execution.undo_verification import verify_undone
 from kafka_steward.journal import paths
@@ -293,7 +293,7 @@ def test_a_plan_goes_on_beside_it_and_a_request_behind_it_is_carried_out(path: s
     yard = yard_with(path, data)
     put(yard, f"{paths.REASSIGNMENT_REQUESTS}/request_0000000001", document(["t-0 23"]))
     plan = yard.publish([move("t-1", "231", "235")], operation="apply")
-    run_to_end(yard.runner(plan.digest), lambda _: yard.simulator.tick(), interval_s=lambda: 1)
+    run_to_end(yard.runner(plan.digest).step, lambda _: yard.simulator.tick(), DrivePolicy(interval_s=lambda: 1))
     yard.run()
     assert (yard.replicas("t-0"), yard.replicas("t-1"), yard.requests()) == ((2, 3), (2, 3, 5), [])
 
