@@ -51,6 +51,12 @@ def utc_text(ms: int) -> str:
     return f"{ms} ms" if found is None else found.strftime("%Y-%m-%d %H:%M:%S")
 
 
+def iso_time(ms: int | None) -> str | None:
+    """Return a time in ISO 8601 (UTC); None for an unknown one."""
+    found = utc_datetime(ms) if ms else None
+    return None if found is None else found.isoformat(timespec="milliseconds")
+
+
 def utc_datetime(ms: int) -> datetime | None:
     """Return `ms`, milliseconds since 1970, as a datetime in UTC; None for a value outside the calendar."""
     return datetime.fromtimestamp(ms / 1000, timezone.utc) if 0 <= ms <= _LAST_MS else None

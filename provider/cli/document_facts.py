@@ -7,17 +7,11 @@ from typing import Any
 
 from kafka_steward.assignment import Assignment, TopicPartition, counted
 from kafka_steward.document_api.document_status import DocumentStatus, WaitingDocument
-from kafka_steward.escaping import utc_datetime, utc_text
+from kafka_steward.escaping import iso_time, utc_text
 from kafka_steward.journal.kip_documents import CancelRequest
 
 #: Partitions of a document, and requests, that a text names; the rest is only counted.
 _NAMED = 3
-
-
-def iso_time(ms: int | None) -> str | None:
-    """Return a time in ISO 8601 (UTC); None for an unknown one."""
-    found = utc_datetime(ms) if ms else None
-    return None if found is None else found.isoformat(timespec="milliseconds")
 
 
 def partition_facts(partition: TopicPartition, replicas: Assignment) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from kafka_steward.assignment import counted, name_brokers
 from kafka_steward.cli import Exit
-from kafka_steward.cli.show import audit_facts, time_argument_ms
+from kafka_steward.cli.show import time_argument_ms
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import RequestError, StewardError
 from kafka_steward.escaping import printable
@@ -28,6 +28,7 @@ from kafka_steward.execution.pending_state import PendingReplica, count_missing,
 from kafka_steward.execution.readiness import announce_restart, disable_reassignment, enable_reassignment
 from kafka_steward.hooks import steward
 from kafka_steward.journal.audit import Action, AuditRecord
+from kafka_steward.journal.columns import audit_facts
 from kafka_steward.journal.copy import copy_journal
 from kafka_steward.journal.render import Table
 from kafka_steward.journal.retention import archive_audit

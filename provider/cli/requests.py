@@ -10,7 +10,7 @@ from typing import Any
 
 from kafka_steward.assignment import Move, counted
 from kafka_steward.cli import Exit
-from kafka_steward.cli.document_facts import iso_time, partition_facts, requests_text
+from kafka_steward.cli.document_facts import partition_facts, requests_text
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.document_api.document_status import WaitingDocument, read_document_status
 from kafka_steward.document_api.request_documents import (
@@ -30,6 +30,7 @@ from kafka_steward.document_api.request_status import (
     read_request_statuses,
 )
 from kafka_steward.errors import RequestError
+from kafka_steward.escaping import iso_time
 from kafka_steward.execution.cancel_signal import send_cancel_signal
 from kafka_steward.execution.named_directories import check_directories
 from kafka_steward.execution.plan_report import bytes_to_copy_text, not_moved_lines

@@ -6,18 +6,19 @@ Values for programs are untruncated, with times in ISO 8601 (UTC).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from kafka_steward.assignment import TopicPartition, begin_with_brokers, counted
 from kafka_steward.cli import Exit
-from kafka_steward.cli.document_facts import document_facts, document_lines, iso_time
+from kafka_steward.cli.document_facts import document_facts, document_lines
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.cluster.health import PartitionCondition, partition_conditions
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.document_api.document_status import read_document_status
 from kafka_steward.errors import RequestError
+from kafka_steward.escaping import iso_time
 from kafka_steward.execution.cluster_queries import describe_topic, readable_min_isr
 from kafka_steward.execution.failure_detector import decide_failures
 from kafka_steward.execution.failure_records import read_failures
@@ -28,6 +29,7 @@ from kafka_steward.execution.throttle_rates import UNKNOWN_SERVERS, ExternalRate
 from kafka_steward.execution.throttles import list_external_rates
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import StoredAuditRecord
+from kafka_steward.journal.columns import audit_facts, move_facts
 from kafka_steward.journal.listing import list_unreadable
 from kafka_steward.journal.observed import ProofSummary
 from kafka_steward.journal.records import APPROVALS, WRITTEN, MoveRow, PlanRecord, PlanStatus
@@ -57,42 +59,6 @@ def plan_facts(record: PlanRecord, external: Sequence[ExternalRate] = ()) -> dic
         "stepped": iso_time(record.stepped_ms),
         "reason": record.reason,
         "who": str(record.who),
-    }
-
-
-def move_facts(row: MoveRow) -> dict[str, Any]:
-    """Return one move of a plan and its state as plain values."""
-    move = row.move
-    return {
-        "topic": move.topic,
-        "partition": move.partition,
-        "before": list(move.before),
-        "after": list(move.after),
-        "chunk": move.chunk,
-        "state": row.state.value,
-        "detail": row.detail,
-        "submitted": iso_time(row.submitted_ms),
-        "settled": iso_time(row.settled_ms),
-    }
-
-
-def audit_facts(row: StoredAuditRecord) -> dict[str, Any]:
-    """Return one row of the audit trail, in full, as plain values.
-
-    `attempt` is `AuditRecord.submission`.
-    """
-    entry = row.entry
-    columns = ("action", "plan", "chunk", "topic", "partition", "broker", "attempt", "before", "after", "reason")
-    return {
-        "when": iso_time(row.when_ms),
-        "completed": iso_time(row.completed_ms),
-        **{name: getattr(entry, name) for name in columns},
-        "action": entry.action.value,
-        "attempt": entry.submission,
-        "code": None if entry.code is None else entry.code.value,
-        "outcome": row.outcome.value,
-        "detail": row.detail,
-        **asdict(entry.who),
     }
 
 

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 from kafka_steward.assignment import counted
 from kafka_steward.escaping import printable, utc_text
-from kafka_steward.journal.audit import AuditRecord, StoredAuditRecord
+from kafka_steward.journal.audit import StoredAuditRecord
+from kafka_steward.journal.columns import AUDIT_TABLE, MOVES_TABLE, TableColumns
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord
 
-_AUDIT = ("when", "action", "partition", "before -> after", "outcome", "reason", "who")
-_MOVES = ("chunk", "partition", "before -> after", "state", "detail")
 _PLANS = ("published", "plan", "operation", "status", "partitions", "reason", "who")
 #: The maximum width of a cell: longer texts are truncated, except in the last column.
 _WIDEST = 70
@@ -34,12 +33,12 @@ class Table(NamedTuple):
 
 def audit_table(rows: Sequence[StoredAuditRecord]) -> Table:
     """Return the audit trail as a table with one line per row. Times are in UTC."""
-    return _build_table(_AUDIT, [_audit_cells(row) for row in rows])
+    return _described_table(AUDIT_TABLE, rows)
 
 
 def moves_table(rows: Sequence[MoveRow]) -> Table:
     """Return a plan's moves and their states as a table with one line per partition."""
-    return _build_table(_MOVES, [_move_cells(row) for row in rows])
+    return _described_table(MOVES_TABLE, rows)
 
 
 def plans_table(records: Sequence[PlanRecord]) -> Table:
@@ -64,55 +63,15 @@ def plan_lines(record: PlanRecord, rows: Sequence[MoveRow]) -> list[str]:
     return lines + ([f"  {record.reason}"] if record.reason else [])
 
 
-def _audit_cells(row: StoredAuditRecord) -> tuple[str, ...]:
-    entry = row.entry
-    outcome = f"{row.outcome.value}: {row.detail}" if row.detail else row.outcome.value
-    change = _format_change(entry.before, entry.after)
-    return (
-        utc_text(row.when_ms),
-        entry.action.value,
-        _audit_subject(entry),
-        change,
-        outcome,
-        entry.reason,
-        str(entry.who),
-    )
-
-
-def _move_cells(row: MoveRow) -> tuple[str, ...]:
-    move = row.move
-    change = _format_change(move.before, move.after)
-    return (str(move.chunk), str(move.topic_partition), change, row.state.value, row.detail)
-
-
 def _plan_cells(record: PlanRecord) -> tuple[str, ...]:
     when, digest = utc_text(record.published_ms), record.digest[:12]
     status, partitions = record.status.value, str(record.partitions)
     return (when, digest, record.operation, status, partitions, record.reason, str(record.who))
 
 
-def _audit_subject(entry: AuditRecord) -> str:
-    if entry.topic is not None:
-        return entry.topic if entry.partition is None else f"{entry.topic}-{entry.partition}"
-    if entry.broker is not None:
-        return f"broker {entry.broker}"
-    return "" if entry.chunk is None else f"chunk {entry.chunk}"
-
-
-def _format_change(before: Any, after: Any) -> str:
-    if before is None and after is None:
-        return ""
-    return f"{_format_value(before)} -> {_format_value(after)}"
-
-
-def _format_value(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, list | tuple):
-        return f"[{','.join(_format_value(each) for each in value)}]"
-    if isinstance(value, dict):
-        return ", ".join(f"{key}={_format_value(each)}" for key, each in value.items())
-    return str(value)
+def _described_table(columns: TableColumns, rows: Sequence[Any]) -> Table:
+    headings = tuple(heading for heading, _ in columns)
+    return _build_table(headings, [tuple(text(row) for _, text in columns) for row in rows])
 
 
 def _build_table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:

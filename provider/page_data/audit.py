@@ -9,8 +9,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from kafka_steward.escaping import escape_csv_cell, utc_datetime
+from kafka_steward.escaping import escape_csv_cell
 from kafka_steward.journal.audit import Action, StoredAuditRecord
+from kafka_steward.journal.columns import AUDIT, Column
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.audit import to_stored_record
 from kafka_steward.page_data.cursors import from_cursor, to_cursor
@@ -59,23 +60,16 @@ def audit(
     return Page(found, to_cursor(found[-1].when_ms, found[-1].id) if len(rows) > limit else None)
 
 
-#: The columns of the CSV file.
-CSV_COLUMNS = (
-    *("when", "completed", "action", "code", "plan", "chunk", "topic", "partition", "broker", "attempt"),
-    *("before", "after", "reason", "outcome", "detail", "dag_id", "run_id", "task_id", "try_number", "person"),
-)
-
-
 def audit_csv(reader: JournalReader, cluster_id: str, chosen: AuditFilter | None = None) -> Iterator[tuple[str, ...]]:
     """Yield the rows of a CSV file, the newest first after the names of the columns, each cell escaped for it.
 
     They are read in parts, so that all of them are never in memory.
     """
-    yield CSV_COLUMNS
+    yield tuple(column.name for column in AUDIT)
     last: tuple[Any, ...] | None = None
     while rows := reader.rows(_query(cluster_id, chosen or AuditFilter(), last).limit(MOST_ROWS)):
         found = [to_stored_record(row) for row in rows]
-        yield from map(_csv_row, found)
+        yield from (tuple(_csv_cell(column, row) for column in AUDIT) for row in found)
         last = (found[-1].when_ms, found[-1].id)
 
 
@@ -108,28 +102,8 @@ def _is_about(broker: int) -> sa.ColumnElement[bool]:
     return sa.or_(_audit.c.broker == broker, *(column.like(form) for column in columns for form in forms))
 
 
-def _csv_row(row: StoredAuditRecord) -> tuple[str, ...]:
-    entry = row.entry
-    values = {
-        "when": _iso(row.when_ms),
-        "completed": _iso(row.completed_ms),
-        "action": entry.action.value,
-        "code": None if entry.code is None else entry.code.value,
-        "outcome": row.outcome.value,
-        "detail": row.detail,
-        "attempt": entry.submission,
-        "before": _json(entry.before),
-        "after": _json(entry.after),
-    }
-    rest = {name: getattr(entry, name, getattr(entry.who, name, None)) for name in CSV_COLUMNS if name not in values}
-    cells = values | rest
-    return tuple("" if cells[name] is None else escape_csv_cell(str(cells[name])) for name in CSV_COLUMNS)
-
-
-def _iso(ms: int | None) -> str | None:
-    found = None if ms is None else utc_datetime(ms)
-    return None if found is None else found.isoformat(timespec="milliseconds")
-
-
-def _json(value: Any) -> str | None:
-    return None if value is None else json.dumps(value, sort_keys=True)
+def _csv_cell(column: Column, row: StoredAuditRecord) -> str:
+    value = column.value(row)
+    if value is None:
+        return ""
+    return escape_csv_cell(json.dumps(value, sort_keys=True) if column.any_json else str(value))

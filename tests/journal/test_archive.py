@@ -13,10 +13,10 @@ import pytest
 import sqlalchemy as sa
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cli.show import audit_facts
 from kafka_steward.errors import JournalUnreachable, RequestError, VersionConflict
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, StoredAuditRecord
+from kafka_steward.journal.columns import audit_facts
 from kafka_steward.journal.copy import copy_journal
 from kafka_steward.journal.listing import QUARANTINE, quarantine_document
 from kafka_steward.journal.plans import Approval
