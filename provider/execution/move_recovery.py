@@ -107,13 +107,15 @@ def _has_changed_partition(row: MoveRow, snapshot: Snapshot) -> bool:
     """Return True if the plan took the partition to its target, or left it between stages or in another replica order.
 
     Kafka may have executed a move that was dropped after its answer was lost. And an external cancel of a move in
-    flight, with Kafka's own tool, loses the replica order. A FAILED move counts if its partition exists.
+    flight, with Kafka's own tool, loses the replica order. A FAILED move counts if its partition exists, and so does
+    one that was dropped in flight because its topic was re-created.
     """
     partition = snapshot.partitions.get(row.topic_partition)
+    if partition is None or row.state is MoveState.COMPLETED:
+        return row.state is MoveState.COMPLETED
     given_up = row.state in {MoveState.SATISFIED, MoveState.DROPPED} and row.attempt > 0
-    left_so = given_up and partition is not None and _is_as_move_left_it(row, partition)
-    taken_over = row.state is MoveState.FAILED and partition is not None
-    return row.state is MoveState.COMPLETED or left_so or taken_over
+    anew = row.cause is None and partition.is_recreated(row.move.topic_id)
+    return row.state is MoveState.FAILED or (given_up and (anew or _is_as_move_left_it(row, partition)))
 
 
 def _is_as_move_left_it(row: MoveRow, partition: Partition) -> bool:

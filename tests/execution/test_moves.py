@@ -80,6 +80,7 @@ def test_the_clause_names_the_dead_in_order(live: str, clause: str) -> None:
 COMPLETED, SATISFIED, DROPPED = MoveState.COMPLETED, MoveState.SATISFIED, MoveState.DROPPED
 MOVE = move("t-0", "123", "456", topic_id="id1")
 THERE = part("t-0", "456", topic_id="id1")
+ANEW = replace(THERE, topic_id="id2")
 
 
 def changed(replicas: str) -> str:
@@ -109,7 +110,8 @@ def test_a_plan_is_taken_back_from_where_each_partition_is_the_last_move_first()
     ("row", "partition", "live", "why"),
     [
         (MoveRow(MOVE, COMPLETED), None, "123456", "it no longer exists"),
-        (MoveRow(MOVE, COMPLETED), replace(THERE, topic_id="id2"), "123456", "its topic was deleted and re-created"),
+        (MoveRow(MOVE, COMPLETED), ANEW, "123456", "its topic was deleted and re-created"),
+        (MoveRow(MOVE, DROPPED, attempt=1), ANEW, "123456", "its topic was deleted and re-created"),
         (MoveRow(MOVE, COMPLETED), part("t-0", "457"), "123456", changed("457")),
         (MoveRow(MOVE, COMPLETED), part("t-0", "231"), "123456", changed("231")),
         (MoveRow(MOVE, COMPLETED), replace(THERE, removing=(6,)), "123456", changed("456")),

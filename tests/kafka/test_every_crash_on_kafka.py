@@ -24,7 +24,7 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttle_rates import ThrottleSide
-from kafka_steward.journal.audit import Actor, Audit
+from kafka_steward.journal.audit import Action, Actor, Audit
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
@@ -34,6 +34,7 @@ from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
 from tests.crash import Died, Faults, points
 from tests.eventually import eventually
+from tests.gate import Gate
 from tests.journal.dead import dead_process
 from tests.journal.zookeeper import forget_journal
 from tests.manual_plan import plan_by_hand
@@ -73,7 +74,7 @@ class Site:
         moves = [Move(self.topic, each, BEFORE[each], AFTER[each], 0, each, "given") for each in BEFORE]
         return plan_by_hand(self.cluster, self.journal, self.folder / str(number), moves, number=number)
 
-    def process(self, faults: Faults) -> tuple[Any, Journal]:
+    def process(self, faults: Faults | Gate) -> tuple[Any, Journal]:
         """A process's own hands on the cluster and the journal."""
         tree = faults.around("tree", self.journal.tree)
         plans = copy.copy(self.journal.plans)
@@ -106,15 +107,18 @@ class Site:
             act(plan, Faults())
 
     def verify(self, wanted: Mapping[int, Assignment], plan: PlanFolder, status: PlanStatus) -> None:
-        found = self.cluster.snapshot([self.topic]).partitions
-        assert {name.partition: each.replicas for name, each in found.items()} == wanted
-        assert not any(each.reassigning for each in found.values())
+        self.verify_replicas(wanted)
         assert present(self.journal.plans.get(plan.digest)).status is status
         assert self.journal.slot.holders() == ()
         for kind in ("topic", "broker"):
             assert not self.journal.tree.children(f"/steward/throttle_leases/{kind}")
         # With ZooKeeper, a broker hears of a change of its settings a moment after it was made.
         eventually(self.is_unthrottled, within=10)
+
+    def verify_replicas(self, wanted: Mapping[int, Assignment]) -> None:
+        found = self.cluster.snapshot([self.topic]).partitions
+        assert {name.partition: each.replicas for name, each in found.items()} == wanted
+        assert not any(each.reassigning for each in found.values())
 
     def is_unthrottled(self) -> None:
         assert not self.cluster.topic_configs([self.topic], [ThrottleSide.FOLLOWER.replicas_key], own_only=True)[
@@ -202,3 +206,31 @@ def test_wherever_a_process_dies_the_next_ends_the_plan_and_takes_it_back(
     # Kafka is not always equally fast: a run with fewer steps does not come to the last calls of one with more.
     assert met > 0.8 * (len(forth) + len(back))
     print(f"{met} crash points of {len(forth)} + {len(back)} calls were met")
+
+
+class Late(Gate):
+    """Before its first submission the process stands still, and Kafka completes the submission before it goes on."""
+
+    def __init__(self, site: Site, meanwhile: Callable[[], None]) -> None:
+        super().__init__(meanwhile=meanwhile)
+        self._site = site
+
+    def call(self, name: str, act: Callable[[], Any]) -> Any:
+        if name != "cluster.alter" or name in self.calls:
+            return super().call(name, act)
+        self.meanwhile()
+        answer = super().call(name, act)
+        eventually(lambda: self._site.verify_replicas({**BEFORE, 0: AFTER[0]}))
+        return answer
+
+
+@pytest.mark.ci
+def test_a_submission_after_the_rollback_that_kafka_completes_at_once_is_taken_back(site: Site) -> None:
+    plan = site.plan()
+    publish_plan(ClusterContext(*site.process(Faults()), RULES, WHO), plan)
+    late = Late(site, lambda: site.take_back(plan, Faults()))
+    PlanRunner(ClusterContext(*site.process(late), RULES, WHO), plan.digest).step()
+    eventually(lambda: site.verify_replicas(BEFORE))
+    site.verify(BEFORE, plan, PlanStatus.ROLLED_BACK)
+    rows = site.journal.audit.rows(plan=plan.digest, action=Action.ROLL_BACK)
+    assert [(row.entry.before, row.entry.after) for row in rows] == [([*AFTER[0]], [*BEFORE[0]])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from kafka_steward.journal.audit import Action
 from kafka_steward.operators.failures import FindFailuresOperator
 from kafka_steward.operators.leaders import ElectLeadersOperator
 from kafka_steward.operators.plan import PlanReassignmentOperator
+from kafka_steward.operators.reassignment import CheckReassignmentOperator
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
@@ -137,6 +139,29 @@ def test_a_heal_task_by_task(
     people = {row.entry.who.person for row in opened.journal.audit.rows(plan=plan["digest"], action=Action.SUBMIT)}
     assert people == {"ann"}
     nothing_is_to_be_healed(conn_id)
+
+
+@pytest.mark.ci
+@pytest.mark.usefixtures("plans_in_process")
+def test_the_review_names_the_broker_that_will_lead_all_of_a_topic(
+    sandbox: Sandbox, conn_id: str, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a reassignment as the workflow `apply` is given it, which moves no replica."""
+    turns = itertools.cycle([[1, 2, 4], [2, 4, 1], [4, 1, 2]])
+    sandbox.create_topics(topic, assignments={number: next(turns) for number in range(6)})
+    given = [{"topic": topic, "partition": number, "replicas": [4, 1, 2]} for number in range(6)]
+    check = CheckReassignmentOperator(
+        task_id="check", conn_id=conn_id, reassignment={"version": 1, "partitions": given}
+    ).execute(context())
+    snapshot = SnapshotClusterOperator(task_id="snapshot", conn_id=conn_id).execute(context())
+    options = {"reassignment": check["reassignment"]}
+    plan = PlanReassignmentOperator(
+        task_id="plan", conn_id=conn_id, snapshot=snapshot, operation="apply", options=options
+    ).execute(context())
+    assert plan["replicas_moved"] == 0
+    capsys.readouterr()
+    ReviewPlanOperator(task_id="review", conn_id=conn_id, plan=plan, snapshot=snapshot).execute(context())
+    assert f"Broker 4 will be the preferred leader of all 6 partitions of {topic}." in capsys.readouterr().out
 
 
 def written_plan(opened: ClusterSession, topic: str, uri: str) -> str:
