@@ -1,4 +1,8 @@
-"""A cluster with ACLs, and two more listeners: one takes SCRAM over TLS, the other asks for a client's certificate."""
+"""A cluster with ACLs, and four more listeners.
+
+One takes SCRAM, or PLAIN, over TLS; one asks for a client's certificate. Two are open: the names of the brokers at one
+resolve nowhere, and the other one is reached by a way of the test's own (`tests.relay`).
+"""
 
 from __future__ import annotations
 
@@ -52,6 +56,11 @@ __all__ = [
 
 PASSWORD = "open-sesame"
 LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
+PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+#: Who may come with PASSWORD by PLAIN.
+PLAIN_USER = "plain-steward"
+#: A domain in which nothing resolves (RFC 6761).
+UNRESOLVED = "kafka-headless.invalid"
 #: Each mode's own authorizer.
 AUTHORIZERS = {
     "kraft": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -97,6 +106,10 @@ class Secured:
     sandbox: Sandbox
     addresses: Sequence[str]
     mutual: Sequence[str]
+    #: Where the brokers answer, and name themselves by names that resolve nowhere.
+    unresolved: Sequence[str]
+    #: Ports that the brokers name and do not listen at, and those at which they do.
+    ways: Sequence[tuple[int, int]]
     authority: Authority
 
     def principal(self, *entries: Entry) -> str:
@@ -159,24 +172,40 @@ def _in_kafka(operation: str) -> str:
     return "".join(f"_{each}" if each.isupper() else each.upper() for each in operation).lstrip("_")
 
 
-class _Listeners:
-    """Brokers with two more listeners; mixed into how a mode's brokers are prepared."""
+@dataclass(frozen=True)
+class _Ports:
+    """One broker's."""
 
-    ports: Mapping[int, tuple[int, int]] = MappingProxyType({})
+    scram: int
+    mutual: int
+    unresolved: int
+    way: int
+    behind: int
+
+
+class _Listeners:
+    """Brokers with more listeners; mixed into how a mode's brokers are prepared."""
+
+    ports: Mapping[int, _Ports] = MappingProxyType({})
     authority: Authority
 
     def prepare_broker(self, place: BrokerLayout) -> Path:
         """Write a broker's files; what is written last in a properties file wins."""
         config: Path = super().prepare_broker(place)  # type: ignore[misc]
-        scram, mutual = self.ports[place.id]
-        listeners = f"PLAINTEXT://{place.address},SECURED://127.0.0.1:{scram},MUTUAL://127.0.0.1:{mutual}"
-        protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", "SECURED": "SASL_SSL", "MUTUAL": "SSL"}
+        own = self.ports[place.id]
+        open_ = {"PLAINTEXT": place.address}
+        closed = {"SECURED": f"127.0.0.1:{own.scram}", "MUTUAL": f"127.0.0.1:{own.mutual}"}
+        heard = {"UNRESOLVED": f"127.0.0.1:{own.unresolved}", "BEHIND": f"127.0.0.1:{own.behind}"}
+        named = {"UNRESOLVED": f"kafka-{place.id}.{UNRESOLVED}:9092", "BEHIND": f"127.0.0.1:{own.way}"}
+        protocols = dict.fromkeys((*open_, *heard, "CONTROLLER"), "PLAINTEXT")
+        protocols |= {"SECURED": "SASL_SSL", "MUTUAL": "SSL"}
         more = {
-            "listeners": listeners,
-            "advertised.listeners": listeners,
-            "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in protocols.items()),
-            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listeners": _addresses("://", open_ | closed | heard),
+            "advertised.listeners": _addresses("://", open_ | closed | named),
+            "listener.security.protocol.map": _addresses(":", protocols),
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN",
             "listener.name.secured.scram-sha-512.sasl.jaas.config": f"{LOGIN} required;",
+            "listener.name.secured.plain.sasl.jaas.config": (f'{PLAIN_LOGIN} required user_{PLAIN_USER}="{PASSWORD}";'),
             "listener.name.mutual.ssl.client.auth": "required",
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": self.authority.keystore,
@@ -185,6 +214,10 @@ class _Listeners:
         }
         config.write_text(config.read_text() + "".join(f"{name}={value}\n" for name, value in more.items()))
         return config
+
+
+def _addresses(between: str, several: Mapping[str, str]) -> str:
+    return ",".join(f"{name}{between}{value}" for name, value in several.items())
 
 
 class _KRaft(_Listeners, KRaft):
@@ -203,8 +236,7 @@ _making = threading.Lock()
 @contextmanager
 def secured_cluster(mode: str, folder: Path, **properties: str) -> Iterator[Secured]:
     """Four brokers that know no one but those whom a test makes known; `properties` are theirs, with _ for each dot."""
-    numbers = pick_ports(8)
-    ports = {broker: (numbers[2 * broker - 2], numbers[2 * broker - 1]) for broker in range(1, 5)}
+    ports = {broker: _Ports(*pick_ports(5)) for broker in range(1, 5)}
     authority = Authority(folder)
     # The plain listener is the brokers' own, and the administrator's: who comes by it may do anything.
     rules = {"authorizer.class.name": AUTHORIZERS[mode], "super.users": "User:ANONYMOUS"}
@@ -220,8 +252,12 @@ def secured_cluster(mode: str, folder: Path, **properties: str) -> Iterator[Secu
         sandbox = Sandbox(mode, layout, temporary=False)
     with sandbox:
         sandbox.start()
-        scram, mutual = ([f"127.0.0.1:{port[which]}" for port in ports.values()] for which in (0, 1))
-        yield Secured(sandbox, scram, mutual, authority)
+        scram, mutual, unresolved = (
+            [f"127.0.0.1:{port}" for port in several]
+            for several in zip(*((each.scram, each.mutual, each.unresolved) for each in ports.values()), strict=True)
+        )
+        ways = [(each.way, each.behind) for each in ports.values()]
+        yield Secured(sandbox, scram, mutual, unresolved, ways, authority)
 
 
 @pytest.fixture(scope="module", params=[pytest.param(mode, marks=getattr(pytest.mark, mode)) for mode in AUTHORIZERS])
