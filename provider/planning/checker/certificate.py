@@ -1,4 +1,4 @@
-"""Proof that a plan moves as little as possible, from its outcome and one price per broker; no solver is trusted.
+"""Prove that a plan moves as little as possible, from its outcome and one price per broker; no solver is trusted.
 
 The proof is stated in terms of exchanges. A unit (one replica) that moves from broker b to broker b' in some partition
 is an arc from (topic, b) to (topic, b'). The arc is worth +1 if b' has no data of the partition, and -1 if b had none.
@@ -29,6 +29,7 @@ from kafka_steward.planning.checker.constraints import Bools, BrokerConstraints,
 
 #: Longer than any path.
 FAR = np.int32(1 << 28)
+#: Stands for a missing exchange in tables of worths, which are -1, 0 or 1.
 _NONE = 2
 Distances = npt.NDArray[np.int32]
 
@@ -36,7 +37,7 @@ Distances = npt.NDArray[np.int32]
 MAX_EXACT_CELLS = 20_000_000
 #: Topics times brokers squared, up to which the exact exchanges are as fast as the pooled ones.
 _FEW_CELLS = 10_000
-#: Cost of one replica beyond a bound, where bounds may be out of reach: more than a chain of moves that repairs it.
+#: Cost of one replica beyond a bound, where bounds may be out of reach: more than any chain of moves that repairs it.
 _STEP = np.int32(1 << 10)
 #: Rounds after which the price search stops. Prices are found within tens of rounds, or hardly ever.
 _MAX_ROUNDS = 500
@@ -52,7 +53,7 @@ class ReplicaTotals:
 
 
 def replica_totals(outcome: PlacementOutcome) -> ReplicaTotals:
-    """Return the totals of an outcome's own partitions."""
+    """Return the totals of the partitions in an outcome."""
     return ReplicaTotals(outcome.held.sum(axis=0), outcome.placed.sum(axis=0), outcome.factor_counts)
 
 
@@ -70,7 +71,7 @@ def topic_violations(outcome: PlacementOutcome) -> list[str]:
 
 
 def badly_spread_partitions(outcome: PlacementOutcome) -> Bools:
-    """Return a mask of the partitions that are out of their rack bounds after the plan."""
+    """Return a mask of the partitions outside their rack bounds after the plan."""
     on_rack, (low, high) = count_on_racks(outcome), outcome.rack_bounds
     wrong: Bools = np.any((on_rack < low) | (on_rack > high), axis=1)
     return wrong
@@ -98,23 +99,24 @@ def cluster_price_objections(constraints: BrokerConstraints, totals: ReplicaTota
 
 
 def unproven_topics(outcome: PlacementOutcome, prices: Ints) -> list[str]:
-    """Return the topics that the prices do not prove: each has a cycle of exchanges that may save a move."""
+    """Return the topics that the prices do not prove: topics with a cycle of exchanges that may save a move."""
     if not outcome.placed.size:
         return []
     price = prices.astype(np.int32)
-    every = np.arange(len(outcome.topics))
-    still = every[_improvable_topics(outcome, pooled_exchanges(outcome), every, price)]
+    numbers = np.arange(len(outcome.topics))
+    unproven = numbers[_improvable_topics(outcome, pooled_exchanges(outcome), numbers, price)]
+    # The pooled exchanges allow more than there is: the exact ones may prove a topic that the pooled ones do not.
     at_once = max(MAX_EXACT_CELLS // len(price) ** 2, 1)
-    open_ones: list[int] = []
-    for start in range(0, len(still), at_once):
-        some = still[start : start + at_once]
-        exact = exact_exchanges(_restrict_to_topics(outcome, some))
-        open_ones += some[_improvable_topics(outcome, exact, some, price)].tolist()
-    return [outcome.topics[topic] for topic in open_ones]
+    left: list[int] = []
+    for start in range(0, len(unproven), at_once):
+        batch = unproven[start : start + at_once]
+        exact = exact_exchanges(_restrict_to_topics(outcome, batch))
+        left += batch[_improvable_topics(outcome, exact, batch, price)].tolist()
+    return [outcome.topics[topic] for topic in left]
 
 
 def _restrict_to_topics(outcome: PlacementOutcome, topics: Ints) -> PlacementOutcome:
-    """Return the outcome restricted to `topics`, which must be in ascending order."""
+    # `topics` are in ascending order: their numbers in the result keep that order.
     mine = np.isin(outcome.topic, topics)
     return replace(
         outcome,
@@ -131,7 +133,7 @@ def _restrict_to_topics(outcome: PlacementOutcome, topics: Ints) -> PlacementOut
 def _improvable_topics(outcome: PlacementOutcome, exchanges: Exchanges, topics: Ints, price: Distances) -> Bools:
     """Return a mask of the topics that have a cycle of negative worth.
 
-    Their distances shrink for more rounds than a path without a cycle has steps.
+    The distances of such a topic shrink for more rounds than a path without a cycle has steps.
     """
     gain, lose = _cell_step_costs(outcome, topics)
     cell = np.zeros_like(gain)
@@ -139,10 +141,11 @@ def _improvable_topics(outcome: PlacementOutcome, exchanges: Exchanges, topics: 
     for _ in price:
         market = (cell + price + gain).min(axis=1, keepdims=True)
         # Without a cycle no distance is that small, and much smaller distances would overflow 32 bits.
-        found = np.maximum(exchanges.relax_distances(np.minimum(cell, market - price + lose)), -FAR)
-        shrinks = ((found < cell) | (found == -FAR)).any(axis=1)
+        relaxed = np.maximum(exchanges.relax_distances(np.minimum(cell, market - price + lose)), -FAR)
+        # Most topics settle within a few rounds, and leave the search.
+        shrinks = ((relaxed < cell) | (relaxed == -FAR)).any(axis=1)
         moving, exchanges = moving[shrinks], exchanges.restrict_to_topics(np.flatnonzero(shrinks))
-        cell, gain, lose = found[shrinks], gain[shrinks], lose[shrinks]
+        cell, gain, lose = relaxed[shrinks], gain[shrinks], lose[shrinks]
     return np.isin(np.arange(len(topics)), moving)
 
 
@@ -151,16 +154,16 @@ def find_prices(outcome: PlacementOutcome) -> Ints | None:
     cells = len(outcome.topics) * len(outcome.rack) ** 2
     if cells <= _FEW_CELLS:
         return _prices_from_exchanges(outcome, exact_exchanges(outcome))
-    found = _prices_from_exchanges(outcome, pooled_exchanges(outcome))
-    if found is None and cells <= MAX_EXACT_CELLS:
+    prices = _prices_from_exchanges(outcome, pooled_exchanges(outcome))
+    if prices is None and cells <= MAX_EXACT_CELLS:
         return _prices_from_exchanges(outcome, exact_exchanges(outcome))
-    return found
+    return prices
 
 
 def _prices_from_exchanges(outcome: PlacementOutcome, exchanges: Exchanges) -> Ints | None:
     """Return the market's distance minus each broker's distance, once no distance shrinks any more.
 
-    Return None if distances still shrink after the last round.
+    Return None if distances still shrink after the last round: the outcome may have a cycle of negative worth.
     """
     gain, lose = _cell_step_costs(outcome, np.arange(len(outcome.topics)))
     total = outcome.placed.sum(axis=0)
@@ -168,15 +171,15 @@ def _prices_from_exchanges(outcome: PlacementOutcome, exchanges: Exchanges) -> I
     cell, broker, market = np.zeros_like(gain), np.zeros_like(broker_gain), np.int32(0)
     # A shortest path without a cycle visits no cell twice. Paths may start at the brokers too.
     for _ in range(min(cell.size + broker.size, _MAX_ROUNDS)):
-        found = exchanges.relax_distances(cell)
-        broker = np.minimum(broker, (found + gain).min(axis=0, initial=FAR))
+        relaxed = exchanges.relax_distances(cell)
+        broker = np.minimum(broker, (relaxed + gain).min(axis=0, initial=FAR))
         market = np.minimum(market, (broker + broker_gain).min())
         broker = np.minimum(broker, market + broker_lose)
-        found = np.minimum(found, broker + lose)
-        if (found == cell).all():
+        relaxed = np.minimum(relaxed, broker + lose)
+        if (relaxed == cell).all():
             prices: Ints = (market - broker).astype(np.int64)
             return prices
-        cell = found
+        cell = relaxed
     return None
 
 
@@ -186,7 +189,7 @@ def _cell_step_costs(outcome: PlacementOutcome, topics: Ints) -> tuple[Distances
 
 
 def _step_costs(count: Ints, bounds: tuple[Ints, Ints], *, soft: bool) -> tuple[Distances, Distances]:
-    """Return the costs of one replica more and of one replica fewer. Steps within the bounds cost nothing.
+    """Return the costs of one replica more and of one replica fewer. A step within the bounds costs nothing.
 
     A step out of the bounds is forbidden (`FAR`). If `soft`, it costs `_STEP` instead, and a step back towards the
     bounds gains `_STEP`.
@@ -208,8 +211,8 @@ class ExactExchanges:
     def relax_distances(self, cell: Distances) -> Distances:
         """Return the distances after one more exchange."""
         through = np.where(self.worth == _NONE, FAR, cell[:, :, None] + self.worth)
-        found: Distances = np.minimum(cell, through.min(axis=1, initial=FAR))
-        return found
+        relaxed: Distances = np.minimum(cell, through.min(axis=1, initial=FAR))
+        return relaxed
 
     def restrict_to_topics(self, topics: Ints) -> ExactExchanges:
         """Return the exchanges of some topics, which must be in ascending order."""
@@ -218,9 +221,10 @@ class ExactExchanges:
 
 @dataclass(frozen=True)
 class PooledExchanges:
-    """The worth of giving a unit to a pool, per topic, broker and pool; and the ways back to where data still is.
+    """The worth of giving a unit to a pool, per topic, broker and pool; and exchanges back to brokers that have data.
 
-    `pool` is the pool that each broker draws from, -1 for none. `back` holds flat cells: from, to, and the worth.
+    `pool` is the pool that each broker draws from, -1 for none. `back` holds the exchanges back: the cell that a unit
+    leaves, the cell that it enters, and the worth. A cell is topic * brokers + broker.
     """
 
     out: npt.NDArray[np.int8]
@@ -231,10 +235,10 @@ class PooledExchanges:
         """Return the distances after one more exchange."""
         given = np.where(self.out == _NONE, FAR, cell[:, :, None] + self.out).min(axis=1)
         drawn = np.where(self.pool < 0, FAR, given[:, self.pool])
-        found: Distances = np.minimum(cell, drawn).ravel()
+        relaxed: Distances = np.minimum(cell, drawn).ravel()
         start, end, worth = self.back
-        np.minimum.at(found, end, cell.ravel()[start] + worth)
-        return found.reshape(cell.shape)
+        np.minimum.at(relaxed, end, cell.ravel()[start] + worth)
+        return relaxed.reshape(cell.shape)
 
     def restrict_to_topics(self, topics: Ints) -> PooledExchanges:
         """Return the exchanges of some topics, which must be in ascending order."""
@@ -264,10 +268,11 @@ def exact_exchanges(outcome: PlacementOutcome) -> ExactExchanges:
 
 
 def pooled_exchanges(outcome: PlacementOutcome) -> PooledExchanges:
-    """Return the same exchanges by way of pools: one per rack, and one for all brokers without a rack."""
+    """Return the exchanges by way of pools: one pool per rack, and one for all brokers without a rack."""
     racks, brokers = outcome.constraints.rack_count, len(outcome.rack)
     row, leaving = np.nonzero(outcome.placed)
     enter = _allowed_racks(outcome, row, leaving)
+    # The pool does not know what data the receiving broker has: giving costs as if it had none.
     gain = np.where(outcome.held[row, leaving], 1, 0)
     out = np.full((len(outcome.topics), brokers, racks + 1), _NONE, np.int8)
     for value in (1, 0):
@@ -278,7 +283,7 @@ def pooled_exchanges(outcome: PlacementOutcome) -> PooledExchanges:
 
 
 def _find_return_exchanges(outcome: PlacementOutcome) -> tuple[Ints, Ints, npt.NDArray[np.int32]]:
-    """Return the exchanges that, without data, give a partition back a replica that the plan takes from it."""
+    """Return the exchanges that give a partition back a replica which the plan takes from it, without copying data."""
     width = len(outcome.rack)
     lost = outcome.held & ~outcome.placed
     changed = np.flatnonzero(lost.any(axis=1))
@@ -293,12 +298,12 @@ def _find_return_exchanges(outcome: PlacementOutcome) -> tuple[Ints, Ints, npt.N
 
 
 def _rack_allowed_brokers(outcome: PlacementOutcome, row: Ints, leaving: Ints) -> Bools:
-    """Return a mask of the brokers that could take a unit without a violation of the partition's rack bounds."""
+    """Return a mask of the brokers that could take a unit within the partition's rack bounds."""
     return _allowed_racks(outcome, row, leaving)[:, _pool_of_brokers(outcome)]
 
 
 def _pool_of_brokers(outcome: PlacementOutcome) -> Ints:
-    """Return each broker's pool: its rack, or the last number for brokers without a rack."""
+    # Brokers without a rack share the last pool.
     return np.where(outcome.rack < 0, outcome.constraints.rack_count, outcome.rack)
 
 
@@ -306,13 +311,14 @@ def _allowed_racks(outcome: PlacementOutcome, row: Ints, leaving: Ints) -> Bools
     """Return a mask of the racks that could take a unit; the last column is for brokers without a rack."""
     on_rack = count_on_racks(outcome)[row]
     low, high = (bound[row] for bound in outcome.rack_bounds)
-    pad = np.ones((len(row), 1), bool)
-    own = _pool_of_brokers(outcome)[leaving]
-    every = np.arange(len(row))
-    may_leave = np.hstack([on_rack > low, pad])[every, own]
-    may: Bools = may_leave[:, None] & np.hstack([on_rack < high, pad])
-    may[every, own] = True
-    return may
+    always = np.ones((len(row), 1), bool)
+    own_pool = _pool_of_brokers(outcome)[leaving]
+    index = np.arange(len(row))
+    may_leave = np.hstack([on_rack > low, always])[index, own_pool]
+    # An exchange within one rack changes no count, and so is always allowed.
+    allowed: Bools = may_leave[:, None] & np.hstack([on_rack < high, always])
+    allowed[index, own_pool] = True
+    return allowed
 
 
 def count_on_racks(outcome: PlacementOutcome) -> Ints:

@@ -1,8 +1,8 @@
-"""The checker: it decides from the data alone if a plan is valid for its snapshot, and if it is proven minimal.
+"""Decide from the data alone if a plan is valid for its snapshot, and if it is proven to move least.
 
-It imports nothing of the solver. It is written as a second opinion, not for speed: it contains only rules that a reader
-can verify against the operation's definition. `check_topics` checks any set of whole topics on its own, and `verdict`
-combines the findings. `check` does so part by part, and `check_with_spark` as one map over shards of topics.
+The checker imports nothing of the solver. It is written as a second opinion, not for speed: it contains only rules that
+a reader can verify against the operation's definition. `check_topics` checks any set of whole topics on its own, and
+`verdict` combines the findings of all topics. `check` calls them in this process, `check_with_spark` on Spark.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ MAX_EXCHANGE_ROWS = 30_000
 
 @dataclass(frozen=True)
 class PlanVerdict:
-    """The result of a check: permission to execute the plan, its problems, and what of its minimality is not proven.
+    """The result of a check: whether the plan may be executed, its problems, and open questions about its minimality.
 
-    Each problem is one sentence. A plan that is `ok` is valid. A plan without `unproven` moves as little as any valid
-    plan could. `left` is what exchanges within a partition would improve, None if it was not counted; it is no part of
-    the comparison of two verdicts.
+    Each problem and each question is one sentence. A plan that is `ok` is valid. A plan without `unproven` questions
+    moves as little as any valid plan could. `left` counts what exchanges within a partition would improve, and is None
+    if that was not counted; it is no part of the comparison of two verdicts.
     """
 
     ok: bool
@@ -98,10 +98,10 @@ class Findings:
     def combine(cls, parts: Sequence[Findings]) -> Findings:
         """Combine the findings of all topics."""
         even = [part.evenness for part in parts if part.evenness is not None]
-        # Without those of all topics, the sums over the cluster would be of others than it has.
+        # Sums over only some of the topics would not be the cluster's.
         whole = len(even) == len(parts) > 0
         return cls(
-            problems=[one for part in parts for one in part.problems],
+            problems=[problem for part in parts for problem in part.problems],
             moved=sum(part.moved for part in parts),
             moved_bytes=sum(part.moved_bytes for part in parts),
             catching_up_bytes=sum(part.catching_up_bytes for part in parts),
@@ -113,21 +113,22 @@ class Findings:
 
 
 def check(snapshot: SnapshotFolder, plan: PlanFolder, *, proven: bool = True) -> PlanVerdict:
-    """Check a plan: made from this snapshot, every move possible, as the operation promises, and complete.
+    """Check that a plan was made from this snapshot, that it is possible and complete, and that it moves least.
 
     Without `proven`, check only that the plan is valid. The proof that it moves least is skipped, which takes most of
     the time. Topics are checked some at a time, so that memory does not grow with the cluster.
     """
     problems = snapshot_problems(snapshot, plan.rows, plan.proof)
     priced = add_prices(snapshot, plan.rows, plan.proof) if proven and not problems else plan.proof
+    # Without prices, `check_topics` does not ask whether a topic may do with fewer moves.
     proof = priced if proven else {**plan.proof, "prices": {}}
-    found = Findings.combine([
+    findings = Findings.combine([
         check_topics(snapshot.brokers, partitions, moves_from_rows(rows), rows, proof)
         for partitions, rows in _parts_of_topics(snapshot.partitions, plan.rows)
     ])  # fmt: skip
-    judged = verdict(snapshot.brokers, proof, replace(found, problems=problems + found.problems))
+    judged = verdict(snapshot.brokers, proof, replace(findings, problems=problems + findings.problems))
     countable = proven and promises_evenness(proof) and len(snapshot.partitions) <= MAX_EXCHANGE_ROWS
-    return replace(judged, left=_count_left_exchanges(snapshot, plan, found.counts)) if countable else judged
+    return replace(judged, left=_count_left_exchanges(snapshot, plan, findings.counts)) if countable else judged
 
 
 def _count_left_exchanges(snapshot: SnapshotFolder, plan: PlanFolder, counts: LeaderCounts) -> LeftExchanges:
@@ -145,11 +146,12 @@ def _count_left_exchanges(snapshot: SnapshotFolder, plan: PlanFolder, counts: Le
 def _parts_of_topics(partitions: pa.Table, rows: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Yield the partitions of some whole topics at a time, with their rows of the plan in its order.
 
-    Each row is in one part, also one of a topic that the snapshot does not have.
+    Each row is in one part, even a row of a topic that the snapshot does not have.
     """
     if len(partitions) <= PART_ROWS:
         yield partitions, rows
         return
+    # Every PART_ROWS-th partition in order of topics begins a part with its topic; a large topic begins only one.
     topics = pc.sort_indices(partitions["topic"])[::PART_ROWS]
     firsts = pc.unique(partitions["topic"].take(topics)).to_pylist()[1:]
     for first, following in pairwise([None, *firsts, None]):
@@ -165,7 +167,7 @@ def _topics_between(table: pa.Table, first: str | None, following: str | None) -
 def check_topics(
     brokers: pa.Table, partitions: pa.Table, moves: Sequence[Move], rows: pa.Table, proof: Mapping[str, Any]
 ) -> Findings:
-    """Check the moves of some whole topics, given all partitions of these topics; `rows` are the moves as a table."""
+    """Check the moves of some whole topics; `partitions` are all those of the topics, `rows` the moves as a table."""
     context = build_context(brokers, partitions, proof)
     twice = [str(name) for name, times in Counter(move.topic_partition for move in moves).items() if times > 1]
     problems = [f"{name} is in the plan twice." for name in twice[:1]]
@@ -173,7 +175,7 @@ def check_topics(
         problems += [f"{move.topic_partition}: {problem}" for problem in move_violations(move, context)]
     problems += _completeness_problems(moves, context)
     problems += rack_repair_problems(moves, brokers, context)
-    # A row that is no move of this snapshot, or that appears twice, gives no outcome that could be checked.
+    # If a row is no move of this snapshot, or appears twice, the outcome of the topics is undefined.
     checkable = (
         promises_evenness(proof) and not twice and all(move.topic_partition in context.partitions for move in moves)
     )
@@ -193,24 +195,26 @@ def check_topics(
     )
 
 
-def verdict(brokers: pa.Table, proof: Mapping[str, Any], found: Findings) -> PlanVerdict:
+def verdict(brokers: pa.Table, proof: Mapping[str, Any], findings: Findings) -> PlanVerdict:
     """Return the verdict for the combined findings of all topics."""
     options = proof.get("options") or {}
-    problems = [*found.problems, *_sum_problems(proof, found)]
-    problems += cluster_leader_problems(build_context(brokers, SNAPSHOT_PARTITIONS.empty_table(), proof), found.counts)
-    for name, value in (("max_moves", found.moved), ("max_bytes", found.moved_bytes)):
+    problems = [*findings.problems, *_sum_problems(proof, findings)]
+    problems += cluster_leader_problems(
+        build_context(brokers, SNAPSHOT_PARTITIONS.empty_table(), proof), findings.counts
+    )
+    for name, value in (("max_moves", findings.moved), ("max_bytes", findings.moved_bytes)):
         if options.get(name) and value > options[name]:
             problems.append(f"The plan moves {value}, beyond {name} = {options[name]}.")
     if proof.get("operation") not in EVEN_OPERATIONS:
         return PlanVerdict(not problems, problems)
     if options.get("balance") == "bytes":
-        problems += disk_space_problems(found.loads, brokers)
+        problems += disk_space_problems(findings.loads, brokers)
         return PlanVerdict(
-            not problems, problems, tuple(tolerance_gaps(found.loads, brokers, options, found.moved_bytes))
+            not problems, problems, tuple(tolerance_gaps(findings.loads, brokers, options, findings.moved_bytes))
         )
-    if found.evenness is None:
+    if findings.evenness is None:
         return PlanVerdict(not problems, problems)
-    return _evenness_verdict(brokers, proof, problems, found.evenness)
+    return _evenness_verdict(brokers, proof, problems, findings.evenness)
 
 
 def _evenness_verdict(
@@ -234,7 +238,7 @@ def _evenness_verdict(
 
 
 def snapshot_problems(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[str, Any]) -> list[str]:
-    """Return a problem for each difference between the plan and the snapshot, and in the order of the plan's rows."""
+    """Return a problem for each difference between plan and snapshot, and for each fault in the order of the rows."""
     problems = header_problems(snapshot.cluster_id, snapshot.digest, proof)
     problems += broker_state_problems(snapshot.brokers, proof)
     largest = pc.max(snapshot.partitions["target_rf"]).as_py() or 0
@@ -244,9 +248,9 @@ def snapshot_problems(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[s
 
 
 def _largest_factor(proof: Mapping[str, Any]) -> int | None:
-    """Return the most replicas that a partition of the cluster is to have, as the proof says; None if it does not."""
-    found = proof.get("largest_factor")
-    return found if isinstance(found, int) else None
+    """Return the most replicas that a partition of the cluster is to have according to the proof; None without one."""
+    factor = proof.get("largest_factor")
+    return factor if isinstance(factor, int) else None
 
 
 def header_problems(cluster_id: str, digest: str, proof: Mapping[str, Any]) -> list[str]:
@@ -273,7 +277,7 @@ def broker_state_problems(brokers: pa.Table, proof: Mapping[str, Any]) -> list[s
 
 
 def order_problems(partitions: pa.Table, rows: pa.Table, proof: Mapping[str, Any]) -> list[str]:
-    """Return the problems in the order of a plan; `rows` are the plan's rows, in order.
+    """Return the faults in the order of a plan's rows, which `rows` has in their order.
 
     Chunks and positions must be numbered consecutively, and partitions nearest to data loss must come first.
     """
@@ -290,21 +294,21 @@ def order_problems(partitions: pa.Table, rows: pa.Table, proof: Mapping[str, Any
     joined = joined.sort_by("number")
     drops = np.flatnonzero(np.diff(joined.column("in_sync").to_numpy()) < 0)
     for at in drops[:1].tolist():
-        one, other = (f"{row['topic']}-{row['partition']}" for row in joined.slice(at, 2).to_pylist())
-        problems.append(f"{other} has fewer in-sync replicas than {one} and comes after it.")
+        before, after = (f"{row['topic']}-{row['partition']}" for row in joined.slice(at, 2).to_pylist())
+        problems.append(f"{after} has fewer in-sync replicas than {before} and comes after it.")
     return problems
 
 
-#: Why an even plan lists a partition although it would not have to move for its number of replicas.
+#: Reasons for which an even plan lists a partition as left out even if it has the right number of replicas.
 _LEFT_OUT = LEADERLESS | {"too_few_brokers", "out_of_sync"}
 
 
 def _completeness_problems(moves: Sequence[Move], context: CheckContext) -> Iterator[str]:
-    """Yield a problem for each requested change that is not planned, and not listed with a true reason either."""
+    """Yield a problem for each requested change that is neither planned nor listed with a true reason."""
     planned = {move.topic_partition for move in moves}
     listed = {
-        TopicPartition(one["topic"], one["partition"]): one["reason"]
-        for one in [*(context.proof.get("unplaced") or ()), *(context.proof.get("pinned") or ())]
+        TopicPartition(row["topic"], row["partition"]): row["reason"]
+        for row in [*(context.proof.get("unplaced") or ()), *(context.proof.get("pinned") or ())]
     }
     for name, part in context.partitions.items():
         due, held = count_replicas_due(name, context), len(context.alive_replicas(part.replicas, part))
@@ -312,11 +316,11 @@ def _completeness_problems(moves: Sequence[Move], context: CheckContext) -> Iter
         if name in planned:
             continue
         reasons = hold_reasons(name, context)
-        # An even plan concerns every selected partition, also one that has all replicas.
+        # An even plan concerns every selected partition, even a partition that has all replicas.
         left_out = (
             context.operation in EVEN_OPERATIONS and "excluded" not in reasons and _LEFT_OUT.intersection(reasons)
         )
-        # A replica that is not live counts, too, where a replication factor was requested.
+        # Where a replication factor was requested, replicas that are not live count, too.
         if name.topic in context.requested_factors:
             held = max(held, min(due + 1, len(part.replicas)))
         if due == held and as_given and not left_out:
@@ -330,29 +334,29 @@ def _completeness_problems(moves: Sequence[Move], context: CheckContext) -> Iter
             yield f"{name} is listed as {listed[name]}, and is not."
 
 
-def _sum_problems(proof: Mapping[str, Any], found: Findings) -> Iterator[str]:
-    counted = {
-        "replicas_moved": found.moved,
-        "bytes_moved": found.moved_bytes + found.catching_up_bytes,
-        "leader_changes": found.leaders,
+def _sum_problems(proof: Mapping[str, Any], findings: Findings) -> Iterator[str]:
+    sums = {
+        "replicas_moved": findings.moved,
+        "bytes_moved": findings.moved_bytes + findings.catching_up_bytes,
+        "leader_changes": findings.leaders,
     }
-    for name, value in counted.items():
+    for name, value in sums.items():
         if proof.get(name) != value:
             yield f"The proof says {name} = {proof.get(name)}; the rows say {value}."
     bound = proof.get("lower_bound")
-    if not isinstance(bound, int) or bound > found.moved:
-        yield f"The proof's lower bound {bound} is above the {found.moved} replicas that the plan moves."
-    if proof.get("operation") == Operation.HEAL.value and bound != found.moved:
-        yield f"A heal moves lost replicas only; this one moves {found.moved} for {bound}."
+    if not isinstance(bound, int) or bound > findings.moved:
+        yield f"The proof's lower bound {bound} is above the {findings.moved} replicas that the plan moves."
+    if proof.get("operation") == Operation.HEAL.value and bound != findings.moved:
+        yield f"A heal moves lost replicas only; this one moves {findings.moved} for {bound}."
 
 
-#: Partitions times brokers, up to which prices that a proof lacks are searched here.
+#: Partitions times brokers, up to which the checker itself searches prices that a proof lacks.
 _MAX_SOUGHT = 100_000_000
 
 
 @dataclass(frozen=True)
 class EvennessFindings:
-    """Results of some topics: problems, unevenness (a fault unless a budget explains it), and sums per broker."""
+    """Findings of some topics about evenness, with sums per broker. A budget explains what is in `uneven`."""
 
     problems: list[str]
     uneven: list[str]
@@ -368,15 +372,16 @@ class EvennessFindings:
         """Combine the results of all topics."""
         factors: Counter[int] = Counter()
         for part in parts:
+            # Findings that come back from Spark went through JSON, which has only texts as keys.
             factors.update({int(factor): count for factor, count in part.factors.items()})
         return cls(
-            problems=[one for part in parts for one in part.problems],
-            uneven=[one for part in parts for one in part.uneven],
+            problems=[problem for part in parts for problem in part.problems],
+            uneven=[problem for part in parts for problem in part.uneven],
             held=np.sum([part.held for part in parts], axis=0).tolist(),
             placed=np.sum([part.placed for part in parts], axis=0).tolist(),
             factors=dict(factors),
             prices=parts[0].prices,
-            unproven_topics=[one for part in parts for one in part.unproven_topics],
+            unproven_topics=[topic for part in parts for topic in part.unproven_topics],
         )
 
 
@@ -387,16 +392,16 @@ def promises_evenness(proof: Mapping[str, Any]) -> bool:
 
 
 def check_evenness(brokers: pa.Table, touched: pa.Table, rows: pa.Table, proof: Mapping[str, Any]) -> EvennessFindings:
-    """Check the topics of the partitions that a plan may touch by the proof's prices; `rows` are the plan's."""
+    """Check, by the proof's prices, how even a plan's `rows` leave the topics of the partitions that it may touch."""
     options = proof.get("options") or {}
     outcome = build_outcome(brokers, touched, rows, options, _largest_factor(proof))
     partial = bool(options.get("max_moves") or options.get("max_bytes"))
-    found = topic_violations(outcome) + _unmoved_partition_problems(outcome.constraints, touched, rows)
+    uneven = topic_violations(outcome) + _unmoved_partition_problems(outcome.constraints, touched, rows)
     totals = replica_totals(outcome)
     prices = _prices_in_proof(outcome.constraints, proof)
     return EvennessFindings(
         problems=_moved_partition_problems(outcome) if partial else [],
-        uneven=found,
+        uneven=uneven,
         held=totals.held.tolist(),
         placed=totals.placed.tolist(),
         factors=totals.factors,
@@ -422,14 +427,14 @@ def add_prices(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[str, Any
         return proof
     context = build_context(snapshot.brokers, snapshot.partitions, proof)
     touched = touchable_partitions(context, snapshot.partitions)
-    found = find_prices(build_outcome(snapshot.brokers, touched, rows, options, _largest_factor(proof)))
-    if found is None:
+    prices = find_prices(build_outcome(snapshot.brokers, touched, rows, options, _largest_factor(proof)))
+    if prices is None:
         return proof
-    return {**proof, "prices": {str(broker): int(found[at]) for at, broker in enumerate(constraints.ids)}}
+    return {**proof, "prices": {str(broker): int(prices[at]) for at, broker in enumerate(constraints.ids)}}
 
 
 def _rows_match_snapshot(snapshot: SnapshotFolder, rows: pa.Table) -> bool:
-    """Return True if the rows are of partitions of the snapshot, each once."""
+    """Return True if the rows are of distinct partitions of the snapshot."""
     keys = ["topic", "partition"]
     names = rows.select(keys).group_by(keys).aggregate([])
     known = names.join(snapshot.partitions.select(keys), keys, join_type="inner")
@@ -443,13 +448,15 @@ def _prices_in_proof(constraints: BrokerConstraints, proof: Mapping[str, Any]) -
     """
     given = proof.get("prices") or {}
     names = [str(broker) for broker in constraints.ids]
-    if sorted(given) != sorted(names) or any(type(one) is not int or abs(one) >= 1 << 24 for one in given.values()):
+    if sorted(given) != sorted(names) or any(
+        type(price) is not int or abs(price) >= 1 << 24 for price in given.values()
+    ):
         return None
     return [given[name] for name in names]
 
 
 def _unmoved_partition_problems(constraints: BrokerConstraints, touched: pa.Table, rows: pa.Table) -> list[str]:
-    """Report at most ten unmoved partitions with all replicas due and more on brokers that are to hold none."""
+    """Report at most ten unmoved partitions that have all replicas due, and more on brokers that are to hold none."""
     usable, moved = set(constraints.ids.tolist()), set(_topic_partitions(rows))
     named = [
         name.topic
@@ -473,7 +480,7 @@ def _moved_partition_problems(outcome: PlacementOutcome) -> list[str]:
 
 
 def touchable_partitions(context: CheckContext, partitions: pa.Table) -> pa.Table:
-    """Return the partitions that a plan may touch: selected, not pinned, not in flight, not lost."""
+    """Return the partitions that a plan may touch: those for which `hold_reasons` gives no reason."""
     return partitions.filter(
         pa.array([not hold_reasons(name, context) for name in _topic_partitions(partitions)], pa.bool_())
     )
@@ -485,7 +492,10 @@ def _topic_partitions(table: pa.Table) -> Iterator[TopicPartition]:
 
 @dataclass(frozen=True)
 class DiskLoads:
-    """Bytes per broker id: before, without lost replicas; after; and incoming. `lost` bytes must be copied again."""
+    """Bytes per broker id: `before` without lost replicas, `after`, and incoming (`into`).
+
+    `lost` bytes must be copied again, whatever the plan.
+    """
 
     before: dict[int, int]
     after: dict[int, int]
@@ -515,6 +525,7 @@ def disk_loads(context: CheckContext, moves: Sequence[Move]) -> DiskLoads:
         after.update(dict.fromkeys(context.alive_replicas(move.after, part) if move else alive, size))
         if move:
             into.update(dict.fromkeys(sorted(move.adding), size))
+            # Each replica that the partition lacks takes a copy of all its bytes.
             lost += size * max(len(move.after) - len(alive), 0)
     return DiskLoads(dict(before), dict(after), dict(into), lost)
 
@@ -528,7 +539,7 @@ def disk_space_problems(loads: DiskLoads, brokers: pa.Table) -> Iterator[str]:
 
 
 def tolerance_gaps(loads: DiskLoads, brokers: pa.Table, options: Mapping[str, Any], moved_bytes: int) -> Iterator[str]:
-    """Yield the brokers outside the tolerance, and the bytes moved beyond the fewest possible."""
+    """Yield sentences on brokers outside the tolerance, and on bytes moved beyond the fewest possible."""
     share = _capacity_shares(brokers, set(options.get("exclude_brokers") or ()))
     tolerance = Fraction(str(options.get("tolerance", 0.05)))
     total = sum(loads.after.values())
@@ -536,7 +547,7 @@ def tolerance_gaps(loads: DiskLoads, brokers: pa.Table, options: Mapping[str, An
     high = {broker: part * total * (1 + tolerance) for broker, part in share.items()}
     # Allow one byte of slack: the planner's edges are floating-point numbers.
     outside = [b for b in share if not low[b] - 1 <= loads.after.get(b, 0) <= high[b] + 1]
-    # Of a broker that is to be emptied, any remaining byte is too much.
+    # Any byte that remains on a broker that is to be emptied is too much.
     emptied = [row["broker"] for row in brokers.to_pylist() if row["state"] in ("draining", "down")]
     outside += [b for b in emptied if loads.after.get(b, 0) > 0]
     if outside:
@@ -553,9 +564,9 @@ def _capacity_shares(brokers: pa.Table, excluded: set[int]) -> dict[int, Fractio
     rows = brokers.to_pylist()
     capacity = exact_capacities([row["capacity"] for row in rows])
     weight = {
-        row["broker"]: one
-        for row, one in zip(rows, capacity, strict=True)
+        row["broker"]: amount
+        for row, amount in zip(rows, capacity, strict=True)
         if row["state"] in ("live", "new") and row["broker"] not in excluded
     }
     whole = sum(weight.values())
-    return {broker: one / whole for broker, one in weight.items()}
+    return {broker: amount / whole for broker, amount in weight.items()}

@@ -1,7 +1,7 @@
-"""The bounds of an even cluster that the checker compares a plan with, recomputed from the snapshot alone.
+"""Compute the bounds of an even cluster, with which the checker compares a plan, from the snapshot alone.
 
-Fair shares are computed a second time on purpose. The code is written from the definition and shares no module with the
-planner's own, so that a mistake in one of them becomes a contradiction between the two.
+The planner computes fair shares, too. Here they are computed a second time on purpose: this code is written from the
+definition and shares no module with the planner's, so that a mistake in one of them becomes a contradiction.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ class BrokerConstraints:
     @cached_property
     def rackless(self) -> list[int]:
         """The brokers without a rack."""
-        found: list[int] = np.flatnonzero(self.rack < 0).tolist()
-        return found
+        rackless: list[int] = np.flatnonzero(self.rack < 0).tolist()
+        return rackless
 
     def broker_bounds(self, factors: Mapping[int, int], held: Ints) -> tuple[Ints, Ints]:
-        """Return the fewest and most replicas per broker; `held` is the number that each has now.
+        """Return the fewest and most replicas per broker; `held` is each broker's number now.
 
         `factors` maps a replication factor to its number of partitions.
         """
@@ -93,7 +93,7 @@ class BrokerConstraints:
         return low[0], high[0]
 
     def cell_bounds(self, topic: Ints, factor: Ints, held: Ints) -> tuple[Ints, Ints]:
-        """Return the fewest and most replicas per topic and broker; `held` is the number that each has now."""
+        """Return the fewest and most replicas per topic and broker; `held` is the number now."""
         factors, which = np.unique(factor, return_inverse=True)
         counts = count_pairs(topic, which, (int(topic.max(initial=-1)) + 1, len(factors)))
         return self._limit_receive_excluded(self._floors_and_ceilings(counts, factors.tolist()), held)
@@ -102,29 +102,32 @@ class BrokerConstraints:
         """Return the fewest and most replicas per partition and rack, on brokers that hold it or may receive it.
 
         Where brokers without a rack follow no rack rule, no partition has to be spread better than it is, and none may
-        be spread worse: a rack keeps at most what it has, or what it would have if there were no such brokers.
+        be spread worse. A rack then keeps at most what it has, or what it would have if there were no such brokers.
         """
         low, high = (np.zeros((len(factor), self.rack_count), np.int64) for _ in range(2))
         now = np.column_stack([held[:, group].sum(axis=1) for group in self.rack_members] or [np.zeros((len(held), 0))])
         kinds, which = np.unique(np.column_stack([factor, held[:, self.receive_excluded]]), axis=0, return_inverse=True)
+        # A receive-excluded broker counts only for partitions that it holds. Partitions with the same factor and on the
+        # same excluded brokers have the same bounds.
         for kind, (value, *holds) in enumerate(kinds.tolist()):
             reach = ~self.receive_excluded
             reach[self.receive_excluded] = holds
-            mine = np.flatnonzero(which.ravel() == kind)
-            low[mine], high[mine] = self.reachable_rack_bounds(value, reach, spread=True)
+            rows = np.flatnonzero(which.ravel() == kind)
+            low[rows], high[rows] = self.reachable_rack_bounds(value, reach, spread=True)
             if not self.own_rack:
-                kept = np.minimum(now[mine], self.reachable_rack_bounds(value, reach)[1])
-                high[mine] = np.maximum(high[mine], kept)
+                kept = np.minimum(now[rows], self.reachable_rack_bounds(value, reach)[1])
+                high[rows] = np.maximum(high[rows], kept)
         return low, high
 
     def reachable_rack_bounds(self, factor: int, reach: Bools, *, spread: bool = False) -> tuple[list[int], list[int]]:
         """Return the fewest and most replicas per rack of a partition that only the brokers in `reach` can hold.
 
-        With `spread`, brokers without a rack take as many of them as it needs, so that racks hold the fewest.
+        With `spread`, brokers without a rack take as many replicas as they can, so that racks hold the fewest.
         """
         sizes = [int(reach[group].sum()) for group in self.rack_members]
         rackless = int(reach[self.rackless].sum())
         spare = rackless if spread or self.own_rack or sum(sizes) < factor else 0
+        # Fill all racks to the same height, one replica at a time, until every replica has a place.
         placed, height = min(factor, sum(sizes) + spare), 1
         while sum(min(height, size) for size in sizes) + spare < placed:
             height += 1
@@ -137,9 +140,10 @@ class BrokerConstraints:
     def _floors_and_ceilings(self, counts: Ints, factors: Sequence[int]) -> tuple[Ints, Ints]:
         """Return the floors and ceilings of sums of shares.
 
-        Each row of `counts` stands for one sum, and holds the number of partitions of each factor.
+        Each row of `counts` stands for one sum: it holds the number of partitions of each factor.
         """
         shares = [self._broker_shares(factor) for factor in factors]
+        # Whole multiples of a common denominator are exact, and NumPy can add them.
         whole = math.lcm(*(share.denominator for row in shares for share in row))
         parts = [[int(share * whole) for share in row] for row in shares]
         # Use Python integers where 64 bits would not hold the sums. No share is above 1.
@@ -166,27 +170,27 @@ def _fill_proportionally(
 ) -> dict[int, Fraction]:
     """Divide `total` in proportion to the weights.
 
-    An amount beyond a limit is fixed at the limit, and the remaining amounts are divided again.
+    An amount beyond a limit is fixed at the limit, and the rest of the total is divided again.
     """
     amounts: dict[int, Fraction] = {}
     while len(amounts) < len(weights):
-        free = [one for one in weights if one not in amounts]
+        free = [number for number in weights if number not in amounts]
         left = total - sum(amounts.values())
-        level = left / sum(weights[one] for one in free)
-        want = {one: weights[one] * level for one in free}
-        fixed = {one: min(max(want[one], fewest[one]), most[one]) for one in free}
+        level = left / sum(weights[number] for number in free)
+        want = {number: weights[number] * level for number in free}
+        fixed = {number: min(max(want[number], fewest[number]), most[number]) for number in free}
         beyond = left - sum(fixed.values())
         # Fix the side that binds more first: the next round could undo fixing the other side as well.
         if beyond > 0:
-            fixed = {one: fixed[one] for one in free if fixed[one] < want[one]}
+            fixed = {number: fixed[number] for number in free if fixed[number] < want[number]}
         if beyond < 0:
-            fixed = {one: fixed[one] for one in free if fixed[one] > want[one]}
+            fixed = {number: fixed[number] for number in free if fixed[number] > want[number]}
         amounts |= fixed
     return amounts
 
 
 def exact_capacities(given: Sequence[float | None]) -> list[Fraction]:
-    """Return capacities as fractions with a denominator of at most a million; one not given is the mean."""
+    """Return capacities as fractions with a denominator of at most a million; a missing capacity is the mean."""
     exact = [None if value is None else Fraction(value).limit_denominator(10**6) for value in given]
     known = [value for value in exact if value is not None]
     usual = Fraction(sum(known)) / len(known) if known else Fraction(1)
@@ -236,8 +240,7 @@ def build_outcome(
     """Return the outcome of a plan.
 
     `partitions` are those that the plan may touch; `after` has the new replicas of the plan's rows. The `broker_bounds`
-    of the outcome are those of these partitions alone, and so is the `largest_factor` unless that of the cluster is
-    given.
+    of the outcome count these partitions alone. So does `largest_factor`, unless the cluster's is given.
     """
     if largest_factor is None:
         largest_factor = pc.max(partitions["target_rf"]).as_py() or 0
@@ -272,7 +275,7 @@ def count_pairs(row: Ints, column: Ints, shape: tuple[int, int]) -> Ints:
 
 
 def _replicas_after(old: pa.Table, after: pa.Table) -> pa.Array:
-    """Return each partition's replicas after the plan. Arrow cannot join lists, so row numbers are joined."""
+    # Arrow cannot join lists, so row numbers are joined.
     keys = ["topic", "partition"]
     left = old.select(keys).append_column("row", pa.array(np.arange(len(old))))
     right = after.select(keys).append_column("move", pa.array(np.arange(len(after))))

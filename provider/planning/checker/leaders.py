@@ -1,9 +1,9 @@
-"""The leaders and the failover order of a plan, counted again from its rows, and compared with what its proof says.
+"""Count a plan's leaders and failover order again from its rows, and compare them with what its proof says.
 
-Leaders and order move no data, and no price proves them. The checker trusts no claim about them, though: leaders have
-to be as even as the proof's `leader_evenness` says, by bounds computed from that word's definition, and the counts that
-a person reads in the proof have to be those of the rows. What an exchange of two replicas of one partition would still
-improve is counted (`LeftExchanges`).
+Leaders and order move no data, and no price proves them. The checker trusts no claim about them all the same. Leaders
+have to be as even as the proof's `leader_evenness` says, by bounds computed from that word's definition. The counts
+that a person reads in the proof have to be those of the rows. `LeftExchanges` counts what an exchange of two replicas
+of one partition would still improve.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from kafka_steward.assignment import EVEN_OPERATIONS, Assignment, Move
 from kafka_steward.planning.checker.rules import CheckContext, hold_reasons
 
-#: Words for how even leaders are: for which of them topics, and brokers over all topics, have equal shares.
+#: The words of `leader_evenness` for which brokers have equal shares of each topic, and of all topics together.
 _EVEN_TOPICS = ("even", "topic-even")
 _EVEN_BROKERS = ("even", "global-even")
 _KNOWN = (*_EVEN_TOPICS, "global-even", "proportional")
@@ -26,9 +26,10 @@ _KNOWN = (*_EVEN_TOPICS, "global-even", "proportional")
 
 @dataclass(frozen=True)
 class LeaderCounts:
-    """Counts of some topics after the plan, by broker or by pair of brokers, in words that JSON keeps.
+    """Counts of some topics after the plan, by broker or by pair of brokers, with texts as keys for JSON.
 
-    `led` counts all partitions, `planned` those that the plan may touch; a pair is a leader and the next in line.
+    `led` counts all partitions that a broker leads, `planned` those of them that the plan may touch. A pair is a
+    leader and the next in line.
     """
 
     led: dict[str, int]
@@ -48,10 +49,10 @@ class LeaderCounts:
 def replicas_by_topic(moves: Sequence[Move], context: CheckContext) -> dict[str, list[tuple[Assignment, bool]]]:
     """Return each topic's assignments after the plan, each with a flag for partitions that the plan may touch."""
     new = {move.topic_partition: move.after for move in moves}
-    found: dict[str, list[tuple[Assignment, bool]]] = defaultdict(list)
+    by_topic: dict[str, list[tuple[Assignment, bool]]] = defaultdict(list)
     for name, part in context.partitions.items():
-        found[name.topic].append((new.get(name, part.replicas), not hold_reasons(name, context)))
-    return found
+        by_topic[name.topic].append((new.get(name, part.replicas), not hold_reasons(name, context)))
+    return by_topic
 
 
 def count_leaders(topics: Mapping[str, list[tuple[Assignment, bool]]]) -> LeaderCounts:
@@ -67,7 +68,10 @@ def count_leaders(topics: Mapping[str, list[tuple[Assignment, bool]]]) -> Leader
 def topic_leader_problems(
     topics: Mapping[str, list[tuple[Assignment, bool]]], context: CheckContext, *, alike: bool
 ) -> Iterator[str]:
-    """Yield a problem for each topic that is led less evenly than the proof says; brokers are `alike` in capacity."""
+    """Yield a problem for each topic that is led less evenly than the proof says.
+
+    `alike` says whether all brokers have the same capacity.
+    """
     word = context.proof.get("leader_evenness")
     if word is None:
         return
@@ -84,13 +88,14 @@ def topic_leader_problems(
                     f"The proof says that leaders are {word}; broker {broker} leads {led[broker]} partitions of "
                     f"{topic}, which is not between {low} and {high}."
                 )
+                # One broker shows that the topic is uneven.
                 break
 
 
 def _topic_bounds(
     planned: Sequence[Assignment], context: CheckContext, *, even: bool, alike: bool
 ) -> dict[int, tuple[int, int]]:
-    """Return the fewest and most leaders per broker: equal shares, or those of the replicas that each broker holds."""
+    """Return the fewest and most leaders per broker: equal shares, or shares by the replicas that each broker holds."""
     equal = _equal_shares(len(planned), context)
     if even:
         return equal
@@ -101,6 +106,7 @@ def _topic_bounds(
     held = {broker: (floor(part), ceil(part)) for broker, part in share.items()}
     if not alike:
         return held
+    # Among brokers of equal capacity, an equal share counts as even whatever replicas they hold.
     return {
         broker: (min(low, equal.get(broker, (0, 0))[0]), max(high, equal.get(broker, (0, 0))[1]))
         for broker, (low, high) in held.items()
@@ -108,7 +114,7 @@ def _topic_bounds(
 
 
 def _equal_shares(count: int, context: CheckContext) -> dict[int, tuple[int, int]]:
-    """Return the fewest and most of `count` leaders per usable broker; those that receive nothing may lead none."""
+    """Return the fewest and most of `count` leaders per usable broker; brokers that receive nothing may lead none."""
     sharing = max(len(context.receivers), 1)
     return {
         broker: (count // sharing if broker in context.receivers else 0, -(-count // sharing))
@@ -117,20 +123,20 @@ def _equal_shares(count: int, context: CheckContext) -> dict[int, tuple[int, int
     }
 
 
-def cluster_leader_problems(context: CheckContext, found: LeaderCounts) -> Iterator[str]:
-    """Yield a problem for each broker that leads more or less than the proof says, and for the failover order."""
-    yield from _level_problems(context, found)
+def cluster_leader_problems(context: CheckContext, counts: LeaderCounts) -> Iterator[str]:
+    """Yield a problem for each broker that leads more or fewer than the proof says, and one for the failover order."""
+    yield from _level_problems(context, counts)
     spread = context.proof.get("spread")
     if not isinstance(spread, Mapping) or not spread:
         return
     claimed = _at(spread, "leaders", "after", "by_broker") or {}
-    for broker in sorted({*claimed, *found.led}, key=str):
-        if claimed.get(broker, 0) != found.led.get(broker, 0):
+    for broker in sorted({*claimed, *counts.led}, key=str):
+        if claimed.get(broker, 0) != counts.led.get(broker, 0):
             yield (
                 f"The proof says that broker {broker} leads {claimed.get(broker, 0)} partitions after the plan; the "
-                f"rows say {found.led.get(broker, 0)}."
+                f"rows say {counts.led.get(broker, 0)}."
             )
-    squares = sum(count**2 for count in found.pairs.values())
+    squares = sum(count**2 for count in counts.pairs.values())
     if _at(spread, "next_in_line", "after", "squares") != squares:
         yield (
             "The proof says that the squares of the pairs next in line add up to "
@@ -138,14 +144,17 @@ def cluster_leader_problems(context: CheckContext, found: LeaderCounts) -> Itera
         )
 
 
-def _level_problems(context: CheckContext, found: LeaderCounts) -> Iterator[str]:
+def _level_problems(context: CheckContext, counts: LeaderCounts) -> Iterator[str]:
     """Yield a problem for each broker whose leaders over all topics are not as even as the proof says."""
-    word = context.proof.get("leader_evenness")
-    if word is None and found.planned and _promises_even_leaders(context):
+    word, options = context.proof.get("leader_evenness"), context.options
+    # A budget may leave even leaders to later plans.
+    unbounded = not options.get("max_moves") and not options.get("max_bytes")
+    promised = unbounded and options.get("balance") == "replicas" and context.operation in EVEN_OPERATIONS
+    if word is None and counts.planned and promised:
         yield "The proof does not say how even leaders are, and its plan is to even them out."
     if word in _EVEN_BROKERS:
-        for broker, (low, high) in _equal_shares(sum(found.planned.values()), context).items():
-            led = found.planned.get(str(broker), 0)
+        for broker, (low, high) in _equal_shares(sum(counts.planned.values()), context).items():
+            led = counts.planned.get(str(broker), 0)
             if not low <= led <= high:
                 yield (
                     f"The proof says that leaders are {word}; broker {broker} leads {led} partitions, which is not "
@@ -153,20 +162,13 @@ def _level_problems(context: CheckContext, found: LeaderCounts) -> Iterator[str]
                 )
 
 
-def _promises_even_leaders(context: CheckContext) -> bool:
-    """Return True if leaders are to be even: not within a budget, which may leave them to later plans."""
-    options = context.options
-    unbounded = not options.get("max_moves") and not options.get("max_bytes")
-    return unbounded and options.get("balance") == "replicas" and context.proof.get("operation") in EVEN_OPERATIONS
-
-
 @dataclass(frozen=True)
 class LeftExchanges:
     """The improvements left to exchanges of two replicas of one partition, which move no data.
 
-    `leaders` is the number of partitions of which another replica could lead, so that leaders are more even in the
-    topic, and as even over the brokers. `order` is the most by which exchanging the next in line for a later replica
-    of one partition would lower the sum of squares of the pairs next in line.
+    `leaders` is the number of partitions that another replica could lead, so that leaders are more even in the topic,
+    and as even over the brokers. `order` is the most by which the sum of squares of the pairs next in line would fall
+    if one partition exchanged its next in line for a later replica.
     """
 
     leaders: int
@@ -175,8 +177,8 @@ class LeftExchanges:
     @classmethod
     def combine(cls, parts: Iterable[LeftExchanges]) -> LeftExchanges:
         """Combine those of all topics."""
-        found = list(parts)
-        return cls(sum(part.leaders for part in found), max((part.order for part in found), default=0))
+        exchanges = list(parts)
+        return cls(sum(part.leaders for part in exchanges), max((part.order for part in exchanges), default=0))
 
 
 def count_planned_pairs(topics: Mapping[str, list[tuple[Assignment, bool]]]) -> Counter[Assignment]:
@@ -190,7 +192,7 @@ def left_exchanges(
     led: Mapping[str, int],
     pairs: Mapping[Assignment, int],
 ) -> LeftExchanges:
-    """Return what is left to exchange in some topics.
+    """Return the improvements left in some topics.
 
     `led` and `pairs` are the leaders per broker and the pairs next in line of all partitions that the plan may touch.
     """
@@ -202,33 +204,34 @@ def left_exchanges(
         equal = _equal_shares(in_topic.total(), context)
         for row in rows:
             leaders += any(
-                _leads_better(row[0], other, ((in_topic, equal), ({b: led.get(str(b), 0) for b in row}, level)))
-                for other in row[1:]
+                _leads_better(row[0], later, ((in_topic, equal), ({b: led.get(str(b), 0) for b in row}, level)))
+                for later in row[1:]
             )
-            rarest = min((pairs.get((row[0], other), 0) for other in row[2:]), default=pairs[row[:2]])
+            rarest = min((pairs.get((row[0], later), 0) for later in row[2:]), default=pairs[row[:2]])
+            # One pair gets rarer by one, the other more frequent by one: (a-1)^2 + (b+1)^2 is 2(a-b-1) below a^2 + b^2.
             order = max(order, 2 * (pairs[row[:2]] - rarest - 1))
     return LeftExchanges(leaders, order)
 
 
 def _leads_better(
     leader: int,
-    other: int,
+    later: int,
     levels: tuple[tuple[Mapping[int, int], Mapping[int, tuple[int, int]]], ...],
 ) -> bool:
-    """Return True if another leader leaves the topic's leaders more even, and the brokers' as even.
+    """Return True if the `later` replica as leader makes the topic's leaders more even, and all leaders as even.
 
-    `levels` are the leaders per broker with the fewest and the most that are even: of the topic, and of all.
+    `levels` are the leaders per broker, with the fewest and the most that count as even: of the topic, and of all.
     """
     (led, equal), (total, level) = levels
-    if leader not in equal or other not in equal:
+    if leader not in equal or later not in equal:
         return False
-    better = led[leader] > equal[leader][1] or led.get(other, 0) < equal[other][0]
-    allowed = led[leader] > equal[leader][0] and led.get(other, 0) < equal[other][1]
-    return better and allowed and total[leader] > level[leader][0] and total[other] < level[other][1]
+    better = led[leader] > equal[leader][1] or led.get(later, 0) < equal[later][0]
+    allowed = led[leader] > equal[leader][0] and led.get(later, 0) < equal[later][1]
+    return better and allowed and total[leader] > level[leader][0] and total[later] < level[later][1]
 
 
-def _at(found: Any, *names: str) -> Any:
-    """Return the value at a path of an object in JSON; None if there is none."""
+def _at(value: Any, *names: str) -> Any:
+    # The proof may be anybody's: a part of the path may be missing, or be no object.
     for name in names:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value

@@ -1,4 +1,7 @@
-"""The validity rules of one move: Kafka could execute it, and it is what the operation promises. No solver is used."""
+"""Check one move of a plan: that Kafka could execute it, and that it is what the operation promises.
+
+`move_violations` is the entry. `RULES` has the function for each promise of an operation. No solver is used.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from kafka_steward.assignment import (
 from kafka_steward.service_topics import INTERNAL_TOPICS
 
 _REASONS = frozenset(reason.value for reason in MoveReason)
-#: Reasons for a partition to stay unchanged, by the words that a proof uses for them.
+#: Why a partition must stay unchanged, as a clause, by the word that a proof uses for the reason.
 _STAYS = {
     "in_flight": "a reassignment of it is in flight.",
     "pinned": "it is pinned, and must not change.",
@@ -37,7 +40,7 @@ _STAYS = {
     "too_few_brokers": "it is to have more replicas than there are brokers for it.",
     "out_of_sync": "a live replica of it is out of sync, for which Kafka would wait.",
 }
-#: Those of partitions that nothing can be copied from.
+#: The reasons of partitions that nothing can be copied from.
 LEADERLESS = frozenset({"all_replicas_lost", "no_leader"})
 
 
@@ -50,7 +53,7 @@ class SnapshotPartition:
     target_rf: int
     moving: bool
     size: int | None
-    #: Lost replicas on live brokers.
+    #: The live brokers on which the replica is lost.
     offline: frozenset[int] = frozenset()
     #: The snapshot says that no replica is live, or that there is no leader.
     all_offline: bool = False
@@ -83,20 +86,21 @@ class CheckContext:
 
     @cached_property
     def pinned(self) -> frozenset[str]:
-        """Return the partitions that stay unchanged."""
+        """The partitions that the options keep unchanged, as `topic-number`."""
         return frozenset(self.options.get("pin") or ())
 
     @cached_property
     def given_targets(self) -> Mapping[TopicPartition, Assignment]:
-        """Return the reassignment that is to be applied."""
+        """The targets of the reassignment that is to be applied."""
         entries = (self.options.get("reassignment") or {}).get("partitions") or ()
         return {
-            TopicPartition(one.get("topic"), one.get("partition")): tuple(one.get("replicas") or ()) for one in entries
+            TopicPartition(entry.get("topic"), entry.get("partition")): tuple(entry.get("replicas") or ())
+            for entry in entries
         }
 
     @cached_property
     def requested_factors(self) -> Mapping[str, int]:
-        """Return the replication factor that each named topic is to have."""
+        """The replication factor that each named topic is to have."""
         return dict.fromkeys(self.options.get("topics") or (), self.options.get("replication_factor") or 0)
 
     @cached_property
@@ -113,7 +117,7 @@ class CheckContext:
     def alive_replicas(self, replicas: Assignment, part: SnapshotPartition) -> Assignment:
         """Return a partition's replicas that are neither lost nor on brokers that have failed.
 
-        Another replication factor is one of replicas that are not on a broker that is down either.
+        A new replication factor counts live replicas only, and so leaves out replicas on brokers that are down, too.
         """
         factor = self.operation == Operation.SET_REPLICATION_FACTOR.value
         gone = ("failed", "down") if factor else ("failed",)
@@ -121,7 +125,7 @@ class CheckContext:
 
 
 def build_context(brokers: pa.Table, partitions: pa.Table, proof: Mapping[str, Any]) -> CheckContext:
-    """Return a snapshot's tables as the checker reads them, with the proof."""
+    """Return the context of a check, given a snapshot's tables and a plan's proof."""
     parts = {}
     for row in partitions.to_pylist():
         parts[TopicPartition(row["topic"], row["partition"])] = SnapshotPartition(
@@ -179,7 +183,7 @@ def _lacks_brokers(name: TopicPartition, context: CheckContext) -> bool:
 
 
 def _lags(part: SnapshotPartition, context: CheckContext) -> bool:
-    """Return whether an even plan finds a replica out of sync that it could not move off its broker."""
+    """Return whether an even plan leaves the partition alone because a replica on a usable broker is out of sync."""
     if (
         context.operation not in EVEN_OPERATIONS
         or context.options.get("balance", "replicas") != "replicas"
@@ -219,7 +223,7 @@ def count_replicas_due(name: TopicPartition, context: CheckContext) -> int:
 def count_available_brokers(name: TopicPartition, context: CheckContext) -> int:
     """Count the brokers that could hold the replicas that a partition is due, if no replica in place moves.
 
-    None of those is down: Kafka completes a move only once each replica is in sync.
+    Brokers that are down do not count, because Kafka completes a move only once each replica is in sync.
     """
     part = context.partitions[name]
     held = context.alive_replicas(part.replicas, part)
@@ -234,7 +238,7 @@ def _matches_any(topic: str, patterns: Iterable[str]) -> bool:
 
 
 def move_violations(move: Move, context: CheckContext) -> Iterator[str]:
-    """Yield what is wrong with a move, as one clause per fault."""
+    """Yield one clause for each fault of a move."""
     part = context.partitions.get(move.topic_partition)
     if part is None:
         yield "it is not in the snapshot."
@@ -250,7 +254,6 @@ def move_violations(move: Move, context: CheckContext) -> Iterator[str]:
 
 
 def _check_start(move: Move, part: SnapshotPartition) -> Iterator[str]:
-    """Check that the move starts from the state in the snapshot."""
     if move.before != part.replicas:
         yield f"its replicas in the snapshot are {list(part.replicas)}, not {list(move.before)}."
     if move.topic_id != part.topic_id:
@@ -277,7 +280,7 @@ def _check_executable(move: Move, part: SnapshotPartition, context: CheckContext
 
 
 def _check_kept_replicas(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
-    """Check heal and fill: replicas in place stay, in their order; the others are spread as well as the racks allow."""
+    """Check heal and fill: replicas in place stay, in their order; new replicas are spread as the racks allow."""
     held, factor = context.alive_replicas(part.replicas, part), count_replicas_due(move.topic_partition, context)
     kept = tuple(broker for broker in held if context.state.get(broker) != "down")
     if len(move.after) != factor:
@@ -293,7 +296,7 @@ def _check_kept_replicas(move: Move, part: SnapshotPartition, context: CheckCont
 
 
 def _check_leader(move: Move, part: SnapshotPartition, kept: Assignment) -> Iterator[str]:
-    """Check the preferred leader: it has data if a replica in place can lead, and stays if it is in place."""
+    # A preferred leader that is in place stays. Otherwise a replica with data leads, if there is one.
     if not kept or not move.after:
         return
     if move.after[0] not in kept:
@@ -303,9 +306,9 @@ def _check_leader(move: Move, part: SnapshotPartition, kept: Assignment) -> Iter
 
 
 def _check_rack_spread(move: Move, kept: Assignment, context: CheckContext) -> Iterator[str]:
-    """Check that no added replica could stand on another usable broker and leave the racks more evenly filled.
+    """Check that no added replica would fill the racks more evenly on another usable broker.
 
-    A broker without a rack collides with none, and so is always as good as an empty rack.
+    A broker without a rack shares a rack with no replica, and so is always as good as an empty rack.
     """
     if not context.options.get("rack_aware", True):
         return
@@ -313,11 +316,11 @@ def _check_rack_spread(move: Move, kept: Assignment, context: CheckContext) -> I
     free = context.receivers - set(move.after) - context.partitions[move.topic_partition].offline
     for broker in sorted(set(move.after) - set(kept)):
         here = context.rack.get(broker)
-        for other in sorted(free):
-            there = context.rack.get(other)
+        for free_broker in sorted(free):
+            there = context.rack.get(free_broker)
             if here is not None and (0 if there is None else filled[there]) + 1 < filled[here]:
                 place = "without a rack" if there is None else f"on rack {there}"
-                yield f"rack {here} holds {filled[here]} of its replicas while broker {other} {place} is free."
+                yield f"rack {here} holds {filled[here]} of its replicas while broker {free_broker} {place} is free."
                 return
 
 
@@ -331,8 +334,8 @@ def _check_requested_factor(move: Move, part: SnapshotPartition, context: CheckC
     if len(move.adding) != max(0, len(move.after) - len(kept)):
         yield f"it adds {len(move.adding)} replicas, which is not the number that it lacks."
     yield from _check_dropped_replicas(move, part, kept, context)
-    # Of the replicas to remove, those on draining brokers come first, then those out of sync. The preferred leader
-    # goes, too, where the only replica left is the leader.
+    # Replicas on draining brokers are removed first, then replicas out of sync. Even the preferred leader is removed if
+    # the only replica left is the leader.
     late = frozenset(kept) - part.isr if part.isr and len(move.after) < len(kept) else frozenset()
     places = context.in_use.union(move.after) - (late if late.isdisjoint(move.after) else frozenset())
     if move.after != (part.leader,) or part.leader not in part.isr:
@@ -343,15 +346,15 @@ def _check_requested_factor(move: Move, part: SnapshotPartition, context: CheckC
 def _check_dropped_replicas(
     move: Move, part: SnapshotPartition, kept: Assignment, context: CheckContext
 ) -> Iterator[str]:
-    """Check that fewer replicas are those in sync, the leader among them, also on brokers that receive none.
+    """Check that the replicas kept are those in sync, and the leader among them, even on brokers that receive none.
 
-    A replica out of sync may stay only if every one in sync on a broker in use stays.
+    A replica out of sync may stay only if every replica in sync on a broker in use stays.
     """
     dropped = [broker for broker in kept if broker not in move.after and broker in part.isr & context.in_use]
     late = [broker for broker in kept if broker in move.after and broker not in part.isr]
     if dropped and late:
         yield f"it drops broker {dropped[0]}, which is in sync, and keeps broker {late[0]}, which is not."
-    # Of a leader that is also the preferred one, `_check_leader` says it.
+    # `_check_leader` reports a dropped leader that is also the preferred leader.
     if part.leader in dropped and part.leader != part.replicas[0]:
         yield f"it drops its leader {part.leader}, which is in sync."
     stay = [broker for broker in part.replicas if broker in move.after]
@@ -360,9 +363,9 @@ def _check_dropped_replicas(
 
 
 def _reorders_kept(move: Move, part: SnapshotPartition, stay: Sequence[int], context: CheckContext) -> bool:
-    """Return whether replicas that stay have another order, but for a leader that takes the place of a preferred one.
+    """Return whether the replicas that stay have another order than before.
 
-    Where a leader in sync is not among them, any of them may take that place.
+    If the preferred leader goes, the leader may take its place, and any other replica if no leader in sync stays.
     """
     if stay[:1] == list(part.replicas[:1]):
         return list(move.after) != stay
@@ -372,7 +375,7 @@ def _reorders_kept(move: Move, part: SnapshotPartition, stay: Sequence[int], con
 
 
 def catching_up(move: Move, context: CheckContext) -> frozenset[int]:
-    """Return the replicas out of sync that a move to fewer replicas keeps: Kafka completes it once they are copied."""
+    """Return the replicas out of sync that a move to fewer replicas keeps. Kafka completes it once they are copied."""
     part = context.partitions.get(move.topic_partition)
     if part is None or not part.isr or len(move.after) >= len(move.before):
         return frozenset()
@@ -391,12 +394,11 @@ def _check_target_factor(move: Move, part: SnapshotPartition, context: CheckCont
 
 
 def _check_given_target(move: Move, _part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
-    """Check apply: the target is exactly what was given."""
     if context.given_targets.get(move.topic_partition) != move.after:
         yield "its target is not the requested one."
 
 
-#: The function that checks each promise; every move is also checked to be possible.
+#: The function that checks each promise. `move_violations` also checks that the move is possible.
 RULES = {
     MoveRule.KEEP_REPLICAS: _check_kept_replicas,
     MoveRule.REQUESTED_FACTOR: _check_requested_factor,
