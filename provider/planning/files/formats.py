@@ -1,4 +1,4 @@
-"""The files of a snapshot and of a plan: their columns, their digests, and how they are written, read and verified.
+"""Write, read and verify the files of a snapshot and of a plan; this module defines their columns and digests.
 
 ::
 
@@ -30,9 +30,10 @@ from kafka_steward.planning.files.storage import Folder
 _INTS = pa.list_(pa.int32())
 _BATCH_ROWS = 100_000
 
-#: `state` is one of live, failed, draining, down, new. A broker is down if it is dead and not one that a heal is to
-#: replace: it receives nothing, and loses its replicas of the partitions that get one elsewhere. A `cordoned` broker
-#: keeps its replicas and receives none (KIP-1066). A nullable column may be absent, which means unknown.
+#: `state` is one of live, failed, draining, down, new. A dead broker is failed if a heal is to replace it, else down. A
+#: broker that is down receives nothing, and a partition that gets a replica elsewhere gives up its replica there. A
+#: `cordoned` broker keeps its replicas and receives none (KIP-1066). A nullable column may be absent, which means
+#: unknown.
 SNAPSHOT_BROKERS = pa.schema(
     [
         pa.field("broker", pa.int32(), nullable=False),
@@ -44,10 +45,10 @@ SNAPSHOT_BROKERS = pa.schema(
     ]
 )
 
-#: `replicas` is in Kafka's order: the first is the preferred leader. `bytes` is the size on the leader. `offline` lists
-#: the replicas on live brokers that a heal must replace, because their log directories have failed. `all_offline` is
-#: true if no replica is live: each is on a dead broker, to be healed or not, or in a failed log directory. A
-#: partition without a leader has -1.
+#: `replicas` is in Kafka's order: the first is the preferred leader. `leader` is -1 without one. `bytes` is the size
+#: on the leader. `offline` lists the replicas on live brokers that a heal must replace, because their log directories
+#: have failed. `all_offline` is true if no replica is live: all of them are on dead brokers, to be healed or not, or in
+#: failed log directories.
 SNAPSHOT_PARTITIONS = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),
@@ -87,8 +88,8 @@ PLAN = pa.schema(
 class SnapshotFolder:
     """A snapshot as read. `taken_ms` is in milliseconds since 1970; the tables have the schemas above.
 
-    `uri` and `written`, the schema of `partitions.parquet` as stored, are for callers that read the file by other
-    means; `uri` is empty for a snapshot that was not read.
+    Spark reads `partitions.parquet` again by itself: `uri` is the folder, empty for a snapshot that was not read, and
+    `written` the schema of the file as stored.
     """
 
     cluster_id: str
@@ -240,6 +241,7 @@ def _cast_column(column: pa.ChunkedArray, field: pa.Field, where: str) -> pa.Chu
         raise PlanError(
             f"{where} cannot be used: the column {field.name} holds {column.type}, not {field.type}."
         ) from error
+    # A list may itself be there and hold empty values, which its own null count does not see.
     empty = cast.null_count
     if pa.types.is_list(field.type):
         empty += pc.any(pc.is_null(pc.list_flatten(cast))).as_py() or 0
@@ -285,6 +287,7 @@ class RowHasher:
         """Hash each row as one line, in the table's order."""
         for lines in json_lines(table):
             for chunk in pc.binary_join_element_wise(lines, "", "\n").chunks:
+                # The third buffer of an array of texts has the bytes of all of them: no text is copied.
                 self._sha.update(memoryview(chunk.buffers()[2]) if len(chunk) else b"")
 
     def hexdigest(self) -> str:
@@ -346,21 +349,14 @@ def _json_texts(column: pa.ChunkedArray) -> pa.Array:
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
-        return _list_json_texts(array)
+        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+        offsets = pa.array([0, *lengths.cumsum().tolist()], pa.int32())
+        texts = pa.ListArray.from_arrays(offsets, array.flatten().cast(pa.string()))
+        bracketed = pc.binary_join_element_wise("[", pc.binary_join(texts, ", "), "]", "")
+        return pc.if_else(array.is_null(), "null", bracketed)
     if pa.types.is_integer(array.type):
         return pc.fill_null(array.cast(pa.string()), "null")
-    return _dictionary_json_texts(array)
-
-
-def _list_json_texts(array: pa.Array) -> pa.Array:
-    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
-    offsets = pa.array([0, *lengths.cumsum().tolist()], pa.int32())
-    texts = pa.ListArray.from_arrays(offsets, array.flatten().cast(pa.string()))
-    bracketed = pc.binary_join_element_wise("[", pc.binary_join(texts, ", "), "]", "")
-    return pc.if_else(array.is_null(), "null", bracketed)
-
-
-def _dictionary_json_texts(array: pa.Array) -> pa.Array:
+    # Texts, floats and booleans repeat: Python writes each distinct value once.
     encoded = array.dictionary_encode()
     words = [json.dumps(value, ensure_ascii=False) for value in encoded.dictionary.to_pylist()]
     return pc.fill_null(pa.array(words, pa.string()).take(encoded.indices), "null")

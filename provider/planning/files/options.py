@@ -1,4 +1,4 @@
-"""A request to the planner: an operation and its options. Each option is validated, and an error names the option."""
+"""Declare and validate the options of a request to the planner. An error names the option that is wrong."""
 
 from __future__ import annotations
 
@@ -233,13 +233,12 @@ class Options:
             return False
         if topic in self.named_topics:
             return True
-        if operation in BALANCING_OPERATIONS and not self.internal_topics and self._is_reserved(topic):
-            return False
+        if operation in BALANCING_OPERATIONS and not self.internal_topics:
+            # The repair of racks treats Kafka's internal topics like any other.
+            internal = topic in INTERNAL_TOPICS and self.balance != "racks"
+            if internal or matches_any(topic, self.service_topics):
+                return False
         return not (self.include or self.named_topics) or matches_any(topic, self.include)
-
-    def _is_reserved(self, topic: str) -> bool:
-        """Return True for a topic that takes part only if asked. To repair racks, internal topics are as any other."""
-        return (topic in INTERNAL_TOPICS and self.balance != "racks") or matches_any(topic, self.service_topics)
 
     def with_excluded(self, brokers: Collection[int]) -> Options:
         """Return these options with `brokers` excluded from receiving replicas: the cordoned brokers (KIP-1066)."""
@@ -274,10 +273,10 @@ def select_options(operation: Operation, given: Mapping[str, Any]) -> dict[str, 
 def no_topic_message(asked: Collection[str], known: Collection[str], exclude: Collection[str]) -> str:
     """Return why none of the `known` topics that match `asked` takes part, and what to do."""
     names = ", ".join(asked)
-    found = sorted(topic for topic in known if topic in asked or matches_any(topic, asked))
-    if not found:
+    matching = sorted(topic for topic in known if topic in asked or matches_any(topic, asked))
+    if not matching:
         return f"No topic has a full name that matches {names}; correct topics."
-    left = [topic for topic in found if not matches_any(topic, exclude)]
+    left = [topic for topic in matching if not matches_any(topic, exclude)]
     if not left:
         return f"Each topic that matches {names} is left out by exclude; correct one of them."
     own = "Kafka's own topics" if left[0] in INTERNAL_TOPICS else "the service topics"
@@ -286,7 +285,7 @@ def no_topic_message(asked: Collection[str], known: Collection[str], exclude: Co
 
 
 def find_operation(name: str) -> Operation:
-    """Return the operation that the planner has by that name. Raises PlanError that suggests the one probably meant."""
+    """Return the planner's operation of that name. Raises PlanError that suggests the name that was probably meant."""
     planned = [operation.value for operation in Operation if OPERATIONS[operation].rule]
     if name not in planned:
         raise PlanError(_suggestion_message(name, planned, f"There is no operation {name!r}"))
@@ -319,6 +318,7 @@ _KINDS: dict[type, str] = {
 
 
 def _is_of_type(value: Any, kind: type) -> bool:
+    # In Python, True and False are whole numbers, too.
     if isinstance(value, bool):
         return kind is bool
     # NaN would pass every bound check.
@@ -329,13 +329,11 @@ def _check_items(name: str, value: Any, kind: type) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)) or not all(_is_of_type(item, kind) for item in value):
         raise PlanError(f"The option {name} is {value!r}; it takes a list of {_KINDS[kind].split()[-1]}s.")
     if name in ("include", "exclude", "service_topics"):
-        for pattern in value:
-            _compile_pattern(name, pattern)
+        try:
+            for pattern in value:
+                re.compile(pattern)
+        except re.error as error:
+            raise PlanError(
+                f"The option {name} holds {pattern!r}, which is not a regular expression: {error}."
+            ) from error
     return tuple(value)
-
-
-def _compile_pattern(name: str, pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise PlanError(f"The option {name} holds {pattern!r}, which is not a regular expression: {error}.") from error

@@ -1,4 +1,4 @@
-"""Files of `kafka-reassign-partitions`: read as request or current assignment, written as plan and rollback."""
+"""Read the files of `kafka-reassign-partitions` as a request or a current assignment, and write plans as such files."""
 
 from __future__ import annotations
 
@@ -55,26 +55,27 @@ def _load_json(text: str, path: str, what: str) -> Any:
 
 
 def find_assignment(text: str, where: str, *, current: bool = False) -> str:
-    """Return the assignment in what `kafka-reassign-partitions` printed; a text without its headings is returned whole.
+    """Return the assignment in an output of `kafka-reassign-partitions`; return a text without its headings whole.
 
     The output of --execute has one assignment, the current one, and that of --generate also a proposed one. With
     `current` only the current one counts. Raises PlanError, which begins with `where`, if there are several.
     """
     headings = {_CURRENT} if current else {_CURRENT, _PROPOSED}
     lines = text.split("\n")
-    found = [_line_below(lines, number) for number, line in enumerate(lines) if line.strip() in headings]
-    if not found:
+    # The place of an assignment is the first line with a text below its heading, else the heading itself.
+    places = [
+        next((below for below in range(number + 1, len(lines)) if lines[below].strip()), number)
+        for number, line in enumerate(lines)
+        if line.strip() in headings
+    ]
+    if not places:
         return text
-    if len(found) > 1:
-        numbers = f"{', '.join(str(number + 1) for number in found[:-1])} and {found[-1] + 1}"
-        count = "two" if len(found) == 2 else len(found)
+    if len(places) > 1:
+        numbers = f"{', '.join(str(number + 1) for number in places[:-1])} and {places[-1] + 1}"
+        count = "two" if len(places) == 2 else len(places)
         raise PlanError(f"{where} has {count} assignments, in the lines {numbers}; keep one of these lines.")
     # The lines above stay as blanks, so that a fault in the JSON is reported with its place in the text.
-    return "\n".join([*(" " * len(line) for line in lines[: found[0]]), lines[found[0]]])
-
-
-def _line_below(lines: Sequence[str], heading: int) -> int:
-    return next((number for number in range(heading + 1, len(lines)) if lines[number].strip()), heading)
+    return "\n".join([*(" " * len(line) for line in lines[: places[0]]), lines[places[0]]])
 
 
 def parse_reassignment(document: Any) -> dict[TopicPartition, Assignment]:
@@ -91,18 +92,22 @@ def parse_directories(document: Any) -> dict[Replica, str]:
 
     Raises PlanError that names the invalid entry.
     """
-    found: dict[Replica, str] = {}
+    directories: dict[Replica, str] = {}
     for (name, replicas), entry in zip(_parse_partitions(document).items(), document["partitions"], strict=True):
         given = entry.get("log_dirs")
         if given is None:
             continue
-        if not isinstance(given, list) or len(given) != len(replicas) or not all(isinstance(one, str) for one in given):
+        if (
+            not isinstance(given, list)
+            or len(given) != len(replicas)
+            or not all(isinstance(path, str) for path in given)
+        ):
             raise PlanError(
                 f"The reassignment of {name} has log_dirs that are not one for each of its {len(replicas)} replicas; "
                 'name a directory or "any" for each, or leave log_dirs out.'
             )
-        found |= directories_by_replica(name, replicas, given)
-    return found
+        directories |= directories_by_replica(name, replicas, given)
+    return directories
 
 
 def directories_by_replica(
@@ -113,7 +118,7 @@ def directories_by_replica(
 
 
 def no_partition_message(document: Any, what: str = "The reassignment") -> str:
-    """Return the sentence about a document without partitions: what file it is, as far as that is known."""
+    """Return the sentence about a document without partitions, which says what kind of file it may be."""
     wanted = 'it should be {"version": 1, "partitions": [...]}'
     if isinstance(document, Mapping) and isinstance(document.get("topics"), list):
         return (
@@ -137,18 +142,18 @@ def _parse_partitions(
     if version != 1:
         raise PlanError(f"{what} has version {version!r}; only version 1 is known.")
     _refuse_unknown(document, ("version", "partitions"), what)
-    found: dict[TopicPartition, Assignment] = {}
+    targets: dict[TopicPartition, Assignment] = {}
     for entry in entries:
         name, replicas = _parse_entry(entry, what, _ENTRY if known is None else known)
-        if name in found:
+        if name in targets:
             raise PlanError(f"{what} lists {name} twice.")
-        found[name] = replicas
-    return found
+        targets[name] = replicas
+    return targets
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """What a field takes: a test of its value, and words for it. A field that is `needed` may not be absent."""
+    """The kind of value that a field takes: a test of the value, and words for it. A `needed` field must be there."""
 
     fits: Callable[[Any], bool]
     words: str
@@ -165,7 +170,7 @@ def _is_number(value: Any) -> bool:
 
 def _is_text(value: Any) -> bool:
     # JSON can write half of a character, which no file can hold.
-    return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
+    return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _is_list_of_ids(value: Any) -> bool:
@@ -178,7 +183,7 @@ _ENTRY: Mapping[str, _Kind] = {
     "topic": _Kind(_is_text, "text", needed=True),
     "partition": _Kind(_is_count, _COUNT, needed=True),
     "replicas": _Kind(_is_list_of_ids, _IDS, needed=True),
-    # `parse_directories` says what they should be.
+    # `parse_directories` checks them, with a sentence of its own.
     "log_dirs": _Kind(lambda _: True, ""),
 }
 _CURRENT_ENTRY: Mapping[str, _Kind] = {
@@ -200,7 +205,7 @@ _BROKER: Mapping[str, _Kind] = {
 
 
 def _refuse_unknown(fields: Mapping[str, Any], known: Collection[str], where: str) -> None:
-    """Raise PlanError that names a key that is not known: it could be a misspelled one."""
+    # An unknown key may be a misspelled key, whose value would be silently ignored.
     for key in fields:
         if key not in known:
             raise PlanError(f"{where} has the key {json.dumps(key)}, which is not known; known are {', '.join(known)}.")
@@ -238,11 +243,11 @@ def snapshot_tables(current: Any, brokers: Any) -> tuple[pa.Table, pa.Table]:
     directories, which Kafka 4.2 and later print, are ignored. Raises PlanError when either document is invalid.
     """
     listed = brokers.get("brokers") if isinstance(brokers, Mapping) else brokers
-    if not isinstance(listed, list) or not all(isinstance(one, Mapping) and "id" in one for one in listed):
+    if not isinstance(listed, list) or not all(isinstance(broker, Mapping) and "id" in broker for broker in listed):
         raise PlanError('The brokers should be a list such as [{"id": 1, "rack": "a"}, {"id": 2, "rack": "b"}].')
-    for one in listed:
-        _check_fields(one, _BROKER, f"Broker {json.dumps(one['id'])}")
-    rows = [{**one, "broker": one["id"], "state": one.get("state", "live")} for one in listed]
+    for broker in listed:
+        _check_fields(broker, _BROKER, f"Broker {json.dumps(broker['id'])}")
+    rows = [{**broker, "broker": broker["id"], "state": broker.get("state", "live")} for broker in listed]
     failed = {row["broker"] for row in rows if row["state"] == "failed"}
     partitions = _parse_partitions(current, "The current assignment", _CURRENT_ENTRY)
     parts = [_partition_row(name, replicas, failed) for name, replicas in partitions.items()]

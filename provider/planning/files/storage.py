@@ -1,4 +1,4 @@
-"""Storage of snapshots and plans: any address that fsspec opens, and the same address in Spark's spelling."""
+"""Store snapshots and plans at any address that fsspec opens, and spell the address for Spark."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def is_local_uri(uri: str) -> bool:
     return spark_uri(uri).startswith("file:")
 
 
+#: The advice to install a package, by the scheme of the addresses that it opens.
 _EXTRAS = {
     scheme: f" Install airflow-provider-kafka-steward[{extra}]."
     for extra, schemes in {"s3": ("s3",), "gcs": ("gs", "gcs"), "azure": ("az", "abfs", "abfss")}.items()
@@ -53,7 +54,7 @@ def _scheme(uri: str) -> str:
 
 
 def is_object_store(uri: str) -> bool:
-    """Return True if the address is in a store without folders, such as S3: there is nothing to make before a file."""
+    """Return True if the address is in a store without folders, such as S3, where no folder is made before a file."""
     return _scheme(uri) in _EXTRAS
 
 
@@ -67,7 +68,7 @@ def open_file(uri: str, what: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _store_errors_as_os_errors(uri: str) -> Iterator[None]:
-    """Raise as OSError what a store's client raises when it has no credentials, or reaches no endpoint."""
+    """Turn the errors of a store's client, such as missing credentials or no endpoint, into OSError."""
     try:
         yield
     except _store_errors(uri) as error:
@@ -75,7 +76,10 @@ def _store_errors_as_os_errors(uri: str) -> Iterator[None]:
 
 
 def _store_errors(uri: str) -> tuple[type[Exception], ...]:
-    """Return the errors of the store's client that are no OSErrors. Called when something was raised, not before."""
+    """Return the errors of the store's client that are no OSErrors.
+
+    An `except` clause calls this only once something was raised, so that the client's package is not imported before.
+    """
     if _scheme(uri) != "s3":
         return ()
     try:
@@ -165,8 +169,8 @@ class Folder:
         Stores keep no time of a folder: there, `pattern` has to name files. Raises PlanError when the workspace cannot
         be read.
         """
-        found = self._read_or_raise(pattern, lambda: self._fs.glob(self._file_path(pattern), detail=True))
-        times = {path: _modified_s(entry) for path, entry in found.items()}
+        entries = self._read_or_raise(pattern, lambda: self._fs.glob(self._file_path(pattern), detail=True))
+        times = {path: _modified_s(entry) for path, entry in entries.items()}
         known = {path: at_s for path, at_s in times.items() if at_s is not None}
         if not known:
             return None
@@ -177,10 +181,10 @@ class Folder:
         path = self._file_path(name)
         try:
             with _store_errors_as_os_errors(self.uri):
-                # In a store this would create a bucket that is missing: one with a wrong name, too.
+                # In a store this would create a missing bucket, even if only its name in the address is wrong.
                 if not is_object_store(self.uri):
                     self._fs.makedirs(self._path, exist_ok=True)
-                # Spark writes a folder of the same name, and an attempt that was ended leaves a part of it.
+                # Spark writes a folder of the same name, of which a job that was ended leaves a part.
                 if replaces_folder and self._fs.isdir(path):
                     self._fs.rm(path, recursive=True)
                 self._fs.pipe_file(path, data)
@@ -195,8 +199,8 @@ class Folder:
         if not parts:
             raise FileNotFoundError(f"{path} contains no Parquet file")
         for part in parts:
-            # Copied into Arrow's memory: one of its threads may outlive the reading by a moment, and a process that
-            # exits meanwhile aborts if the thread holds an object of Python's (a file, or bytes).
+            # The bytes are copied into Arrow's memory. A thread of Arrow may outlive the reading by a moment, and a
+            # process that exits meanwhile aborts if the thread holds a Python object (a file, or bytes).
             copy = pa.BufferOutputStream()
             copy.write(self._fs.cat_file(part))
             yield pq.ParquetFile(pa.BufferReader(copy.getvalue())).read()
@@ -220,7 +224,7 @@ class Folder:
 
 
 def _modified_s(entry: Mapping[str, Any]) -> float | None:
-    """Return the time of an entry, by the names that the file systems give it; None if it has none."""
+    # fsspec's file systems have different names and types for the time of an entry.
     at = next((entry[name] for name in ("mtime", "LastModified", "last_modified", "updated") if entry.get(name)), None)
     if isinstance(at, float | int):
         return float(at)
