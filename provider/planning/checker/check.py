@@ -224,6 +224,7 @@ def _evenness_verdict(
     constraints = BrokerConstraints.of(brokers, options, _largest_factor(proof) or max(evenness.factors, default=0))
     totals = ReplicaTotals(np.array(evenness.held), np.array(evenness.placed), evenness.factors)
     uneven = evenness.uneven + cluster_violations(constraints, totals)
+    # A budget explains an uneven cluster, but nothing then proves that the plan is the best within it.
     if uneven and (options.get("max_moves") or options.get("max_bytes")):
         message = "A plan within a budget leaves the cluster uneven; that no other leaves less to do is not proven."
         return PlanVerdict(not problems, problems, (message,))
@@ -292,6 +293,7 @@ def order_problems(partitions: pa.Table, rows: pa.Table, proof: Mapping[str, Any
     known = rows.select(keys).append_column("number", pa.array(number))
     joined = known.join(partitions.select(keys).append_column("in_sync", in_sync), keys, join_type="inner")
     joined = joined.sort_by("number")
+    # One example of a wrong order is enough.
     drops = np.flatnonzero(np.diff(joined.column("in_sync").to_numpy()) < 0)
     for at in drops[:1].tolist():
         before, after = (f"{row['topic']}-{row['partition']}" for row in joined.slice(at, 2).to_pylist())

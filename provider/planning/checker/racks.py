@@ -43,8 +43,10 @@ def rack_repair_problems(moves: Sequence[Move], brokers: pa.Table, context: Chec
 def count_crowded_replicas(replicas: Assignment, part: SnapshotPartition, constraints: BrokerConstraints) -> int:
     """Count the replicas that have to move; 0 if one is out of sync, or on a broker or a disk that is not live."""
     holds = np.isin(constraints.ids, replicas)
+    # Such a partition is left to a heal, or until its replicas are in sync.
     if part.offline or holds.sum() < len(replicas) or (part.isr and not part.isr.issuperset(part.replicas)):
         return 0
+    # The best spread may use the brokers that hold the partition, even if they receive nothing.
     reach = ~constraints.receive_excluded | np.isin(constraints.ids, part.replicas)
     low, high = constraints.reachable_rack_bounds(len(replicas), reach, spread=True)
     held = [int(holds[group].sum()) for group in constraints.rack_members]

@@ -111,6 +111,7 @@ class CheckContext:
     @cached_property
     def receivers(self) -> frozenset[int]:
         """The brokers that may receive a replica."""
+        # A plan's options name the cordoned brokers, too, but the checker does not rely on that.
         excluded = {*self.options.get("exclude_brokers", ()), *self.cordoned}
         return self.in_use - excluded
 
@@ -154,6 +155,7 @@ def hold_reasons(name: TopicPartition, context: CheckContext) -> list[str]:
     there is no leader to copy from.
     """
     part, options = context.partitions[name], context.options
+    # `all_offline` also counts replicas on brokers that are dead and that no heal is to replace.
     lost = part.all_offline or all(
         context.state.get(broker) == "failed" or broker in part.offline for broker in part.replicas
     )

@@ -251,7 +251,7 @@ class Options:
 
 
 #: Every option by its name.
-OPTIONS: Mapping[str, PlannerOption] = {each.name: each.metadata["option"] for each in fields(Options)}
+OPTIONS: Mapping[str, PlannerOption] = {declared.name: declared.metadata["option"] for declared in fields(Options)}
 
 #: The options that a user gives, by the name that users know them by, in the order of the form.
 GIVEN_OPTIONS: Mapping[str, PlannerOption] = {
