@@ -1,15 +1,15 @@
-"""Rebalance, expand and drain, for one shard: the even placement with the fewest moves, by one flow (KAFKA-19048).
+"""Find the even placement of a shard with the fewest moves by one flow: rebalance, expand and drain (KAFKA-19048).
 
 ::
 
     partition ─[rack bounds]─► its share of a rack ──keep──► (topic, broker) ─[fair share]─► broker ─[fair share]─► sink
                                         └──new──► pool of (topic, rack) ──┘
 
-Rows and columns are two laminar families, so the network has an integral solution that meets every floor and ceiling at
-once, and the cheapest flow is the cheapest plan: a new replica costs one move, then its mebibytes, and keeping the
-preferred leader is worth the least. A pool does not record which partition a unit came from, so the flow can only be
-too cheap. If its units can then be dealt to distinct brokers, its cost is reached, and the plan is optimal. A topic
-whose units cannot be dealt is modelled again with an arc for each of its partitions and brokers, which loses nothing.
+Rows and columns are two laminar families, so that the network has an integral solution that meets every floor and
+ceiling at once, and the cheapest flow is the cheapest plan. A new replica costs one move, then its mebibytes; keeping
+the preferred leader is worth the least. A pool does not record which partition a unit came from, so that the flow can
+only be too cheap. If its units can then be dealt to distinct brokers, a plan of this cost exists, and it is optimal. A
+topic whose units cannot be dealt is modelled again with an arc for each of its partitions and brokers, which is exact.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ from kafka_steward.planning.solver.problem import (
     Problem,
     count_pairs,
     equal_pairs,
+    find_in_order,
     held_dispositions,
     positions_in,
     rows_that_lag,
@@ -62,9 +63,10 @@ NEAREST_NOTE = "Not every floor and ceiling can be met at once with these broker
 
 @dataclass(frozen=True)
 class PlacementProblem:
-    """Partitions to place: per row topic, replicas wanted, bytes; per replica held, row, broker and a flag for leaders.
+    """Partitions to place, and the replicas that usable brokers hold.
 
-    `group` is each broker's rack, and one number more for brokers without; the brokers are all that may hold a replica.
+    `topic`, `factor` (the replicas wanted) and `size` in bytes are per row; `row`, `broker` and `leads` are per held
+    replica. `group` is each broker's rack, and one more number for brokers without a rack.
     """
 
     topic: Ints
@@ -74,7 +76,7 @@ class PlacementProblem:
     broker: Ints
     leads: Bools
     group: Ints
-    #: Receive-excluded brokers: they keep their replicas and receive none.
+    #: A mask of the brokers that keep their replicas and receive none.
     receive_excluded: Bools
 
     @cached_property
@@ -91,7 +93,7 @@ class PlacementProblem:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The fewest and most replicas: per row and group, per topic and broker, per broker."""
+    """The fewest and most replicas: per row and group (`rack`), per topic and broker (`cell`), and per `broker`."""
 
     rack: tuple[Ints, Ints]
     cell: tuple[Ints, Ints]
@@ -100,7 +102,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Placement:
-    """Row and broker of every replica, the fewest moves of any placement, and a flag for all bounds met."""
+    """Row and broker of every replica, the fewest moves of any placement, and whether all bounds are met."""
 
     row: Ints
     broker: Ints
@@ -108,15 +110,15 @@ class Placement:
     within_bounds: bool
 
 
-#: A choice of leaders: each row's leader, and the name of the bounds that could be met.
+#: A function that returns each row's leader, and the name of the bounds that it could meet.
 ChooseLeaders = Callable[[Ints, Replicas, list[LeaderBounds]], tuple[Ints, str]]
 
 
 def balance_replicas(problem: Problem, shards: Sequence[int] = ()) -> CandidatePlan:
-    """Return new assignments of all rows: every topic and the whole cluster even, by the fewest moves.
+    """Return new assignments of all rows that make every topic and the whole cluster even, by the fewest moves.
 
-    `shards` are the numbers of planned topics of the shards that the rows were merged from, if they were. Each is put
-    in failover order by itself, as the next plan will do it, which would otherwise find another order.
+    If the rows were merged from shards, `shards` has the number of planned topics of each. Each shard is then put in
+    failover order by itself, because the next plan does so and would otherwise find another order.
     """
     if shards:
         return balance_with_placement(problem, min_cost_placement, balanced_leaders, shards=shards)
@@ -132,18 +134,19 @@ def balance_with_placement(
 ) -> CandidatePlan:
     """Return new assignments of all rows: the leader comes first, then the other replicas in failover order.
 
-    `shards` are the numbers of topics of each shard that is put in order by itself; None if all rows are one.
+    `place` finds the placement, and `choose` the leaders. `shards` are the numbers of topics of the shards that are put
+    in order by themselves; None if all rows are put in order together.
     """
     setup = BalanceSetup.of(problem)
     rows, brokers, to_place = problem.rows, len(problem.brokers), setup.to_place
     if len(setup.planned) == 0:
         return CandidatePlan(rows, setup.disposition, rows.row, rows.broker, bound=0)
     placed = place(to_place, setup.bounds)
-    position = np.full(len(placed.row), brokers)
-    old, new = (each.row * brokers + each.broker for each in (to_place, placed))
+    old, new = (to_place.row * brokers + to_place.broker, placed.row * brokers + placed.broker)
     held = np.isin(new, old)
-    order = np.argsort(old)
-    position[held] = setup.place[order[np.searchsorted(old[order], new[held])]]
+    # Replicas in place keep their order, and new replicas follow them.
+    position = np.full(len(placed.row), brokers)
+    position[held] = setup.place[find_in_order(new[held], old)]
     replicas = Replicas(placed.row, placed.broker, position == 0, ~held)
     choices = leader_bounds(
         to_place.topic, replicas, problem.brokers.receivers, alike=problem.brokers.has_equal_capacities
@@ -171,22 +174,22 @@ def _failover_order(
     """Return the replicas' brokers in failover order, shard by shard."""
     number = np.repeat(np.arange(len(shards)), shards)[topic] if shards else np.zeros_like(topic)
     starts = np.flatnonzero(np.diff(number, prepend=-1))
-    found = []
+    ordered = []
     for start, end in pairwise([*starts.tolist(), len(topic)]):
         at = slice(*np.searchsorted(replicas.row, [start, end]).tolist())
         part = Replicas(replicas.row[at] - start, replicas.broker[at], replicas.leads[at], replicas.added[at])
         if problem.options.prefer == "isr-order":
             first, last = topic[start], topic[end - 1] + 1
             own = replace(bounds, cell=(bounds.cell[0][first:last], bounds.cell[1][first:last]))
-            found.append(order_with_leaders(topic[start:end] - first, part, own, exact=shards is None))
+            ordered.append(order_with_leaders(topic[start:end] - first, part, own, exact=shards is None))
         else:
-            found.append(order_for_failover(part.row, part.broker, len(problem.brokers), exact=shards is None))
-    return np.concatenate(found)
+            ordered.append(order_for_failover(part.row, part.broker, len(problem.brokers), exact=shards is None))
+    return np.concatenate(ordered)
 
 
 @dataclass(frozen=True)
 class BalanceSetup:
-    """The inputs of a shard: its rows' dispositions, the planned rows, their replicas to place, bounds, old places."""
+    """The inputs of a shard's placement. `place` has the position of each held replica in its row's old order."""
 
     disposition: Ints
     planned: Ints
@@ -196,7 +199,7 @@ class BalanceSetup:
 
     @classmethod
     def of(cls, problem: Problem) -> BalanceSetup:
-        """Build the inputs from a problem. A partition that is to have more replicas than brokers stays as it is."""
+        """Build the inputs from a problem. Partitions that are to have more replicas than there are brokers stay."""
         rows, brokers = problem.rows, problem.brokers
         usable = brokers.usable
         disposition = _balance_dispositions(problem, usable)
@@ -204,6 +207,7 @@ class BalanceSetup:
         index = positions_in(planned, len(rows))
         mine = (index[rows.row] >= 0) & usable[rows.broker]
         to_place = PlacementProblem(
+            # Topics are numbered anew, because topics without a planned row need no nodes.
             topic=np.unique(rows.topic[planned], return_inverse=True)[1],
             factor=rows.target_rf[planned],
             size=rows.size[planned],
@@ -237,8 +241,8 @@ def _placement_bounds(problem: Problem, to_place: PlacementProblem) -> Bounds:
     counts = count_pairs(to_place.topic, np.searchsorted(factors, to_place.factor), (topics, len(factors)))
     low, high, least, most = fair_bounds(brokers, usable, factors.tolist(), counts)
     holds = count_pairs(to_place.topic[to_place.row], to_place.broker, low.shape)
-    # Excluded brokers have a share like any other, but cannot receive what they lack. The others then come as near to
-    # their shares as possible.
+    # Excluded brokers have a share like any broker, but cannot receive what they lack. The other brokers then come as
+    # near to their shares as possible.
     excluded = to_place.receive_excluded
     return Bounds(
         rack=_rack_bounds(problem, to_place, usable),
@@ -248,16 +252,17 @@ def _placement_bounds(problem: Problem, to_place: PlacementProblem) -> Bounds:
 
 
 def _rack_bounds(problem: Problem, to_place: PlacementProblem, usable: Bools) -> tuple[Ints, Ints]:
-    """Return bounds per row and group; receive-excluded brokers count for the rows that they hold alone."""
+    """Return bounds per row and group; a receive-excluded broker counts only for the rows that it holds."""
     excluded = np.flatnonzero(to_place.receive_excluded)
     holds = np.zeros((len(to_place.factor), len(excluded)), bool)
     column, at = np.nonzero(excluded[:, None] == to_place.broker)
     holds[to_place.row[at], column] = True
-    # Most rows hold none of them.
+    # Most rows are on no excluded broker: they are of kind 0, without the cost of sorting them.
     which, some = np.zeros(len(holds), np.int64), np.flatnonzero(holds.any(axis=1))
-    kinds, which[some] = _distinct_rows(holds[some])
+    kinds, number = np.unique(holds[some], axis=0, return_inverse=True)
+    which[some] = number.ravel() + 1
     low, high = np.zeros((2, len(to_place.factor), int(to_place.group.max()) + 1), np.int64)
-    for kind, held in enumerate(kinds):
+    for kind, held in enumerate([np.zeros(len(excluded), bool), *kinds]):
         reach = usable.copy()
         reach[excluded] = held
         mine = which == kind
@@ -267,14 +272,8 @@ def _rack_bounds(problem: Problem, to_place: PlacementProblem, usable: Bools) ->
     return low, high
 
 
-def _distinct_rows(table: Bools) -> tuple[Bools, Ints]:
-    """Return a row of none, the distinct rows of a table that has no such row, and the number of each of its rows."""
-    kinds, which = np.unique(table, axis=0, return_inverse=True)
-    return np.vstack([np.zeros((1, table.shape[1]), bool), kinds]), which.ravel() + 1
-
-
 def min_cost_placement(problem: PlacementProblem, bounds: Bounds) -> Placement:
-    """Return the placement of fewest moves, then fewest bytes, within the bounds or nearest to them."""
+    """Return the placement with the fewest moves, then the fewest bytes, within the bounds or nearest to them."""
     try:
         return place_within_bounds(problem, bounds)
     except Infeasible:
@@ -282,9 +281,9 @@ def min_cost_placement(problem: PlacementProblem, bounds: Bounds) -> Placement:
 
 
 def place_within_bounds(problem: PlacementProblem, bounds: Bounds, *, soft: bool = False) -> Placement:
-    """Return the same placement, but only within the bounds unless `soft`. Raises Infeasible."""
+    """Return the placement of the fewest moves within the bounds, or if `soft`, nearest to them. Raises Infeasible."""
     dense = np.zeros(int(problem.topic.max()) + 1, bool)
-    # Each round makes at least one more topic dense, and the units of a dense topic need no dealing.
+    # This ends: each round makes at least one more topic dense, and the units of a dense topic need no dealing.
     for _ in range(len(dense) + 1):
         row, broker, bound, undealt = _PlacementFlow(problem, bounds, dense, soft=soft).solve()
         if len(undealt) == 0:
@@ -347,6 +346,7 @@ class _PlacementFlow:
         )
         place = positions_in(rows, len(problem.topic))
         mine = place[problem.row] >= 0
+        # A replica that is in place has an arc of its own, without the price of a move.
         open_cells[place[problem.row[mine]], problem.broker[mine]] = False
         index, self.fresh_broker = np.nonzero(open_cells)
         self.fresh_row = rows[index]
@@ -363,6 +363,7 @@ class _PlacementFlow:
             if not self.soft:
                 net.add_bounded_arcs(tail, head, pair, 0)
                 continue
+            # Up to the floor each unit gains, and above the ceiling it costs: more than any moves that avoid it.
             net.add_arcs(tail, head, pair[0], -self.far)
             net.add_arcs(tail, head, pair[1] - pair[0], 0)
             net.add_arcs(tail, head, UNLIMITED, self.far)
@@ -371,10 +372,14 @@ class _PlacementFlow:
         """Deal pooled units to distinct brokers. Return rows, brokers, and the topics for which this is impossible."""
         used = units > 0
         row, units, pool = self.pool_row[used], units[used], self.into_pool[used]
-        simple_pools = self._simple_pools()
+        # A pool is simple if no partition may take more than one unit from it.
+        most = np.zeros(int(self.net.sink[0]), np.int64)
+        bounded, group = np.nonzero(self.bounds.rack[1])
+        np.maximum.at(most, self.net.pool[self.problem.topic[bounded], group], self.bounds.rack[1][bounded, group])
+        simple_pools = most <= 1
         simple = simple_pools[pool]
         easy_row = row[simple][np.lexsort((row[simple], pool[simple]))]
-        # Of these pools, any broker will do; neighbours get different brokers.
+        # Units of a simple pool may get any of its brokers; neighbours get different ones.
         easy = np.where(simple_pools[self.pool_of], amounts, 0)
         easy_broker = deal_in_turns(easy, self.from_broker, self.pool_of)
         if simple.all():
@@ -384,17 +389,11 @@ class _PlacementFlow:
         hard_row, hard_broker, undealt = self._deal_by_flow(wants, giving, amounts[giving], held)
         return np.concatenate([easy_row, hard_row]), np.concatenate([easy_broker, hard_broker]), undealt
 
-    def _simple_pools(self) -> Bools:
-        """Return a mask of the nodes that are pools from which no partition may take more than one unit."""
-        most = np.zeros(int(self.net.sink[0]), np.int64)
-        row, group = np.nonzero(self.bounds.rack[1])
-        np.maximum.at(most, self.net.pool[self.problem.topic[row], group], self.bounds.rack[1][row, group])
-        return most <= 1
-
     def _deal_by_flow(
         self, wants: tuple[Ints, Ints, Ints], giving: Ints, amounts: Ints, held: tuple[Ints, Ints]
     ) -> tuple[Ints, Ints, Ints]:
         row, pool, units = wants
+        # A unit that no broker can take goes to the sink at a cost: its topic cannot be dealt.
         net = Network()
         asks, gives, sink = net.add_nodes(len(row)), net.add_nodes(len(giving)), net.add_nodes(1)
         ask, give = equal_pairs(pool, self.pool_of[giving])

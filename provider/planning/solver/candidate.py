@@ -1,9 +1,9 @@
-"""Candidate plans: new assignments of every row of a shard, as they were given, or as far as a budget allows.
+"""Candidate plans: new assignments of every row of a shard, taken from a reassignment, or cut down to a budget.
 
-Within a budget, of the moves of a complete plan those are taken that improve most. Moves off failed and draining
-brokers, moves towards the right number of replicas, and moves that repair a rack violation come first. The others are
-taken in the order in which they make the brokers' loads most even. Each move that is taken is a step of a plan with the
-fewest moves, so budgets add up: a cluster that `n` moves would make even needs `n` minus the moves already made.
+A budget takes the moves of a complete plan that improve most. Moves off failed and draining brokers, moves towards the
+right number of replicas, and moves that repair a rack violation come first. The other moves follow in the order in
+which they make the brokers' loads most even. Each move that is taken is a step of a plan with the fewest moves, so
+budgets add up: a cluster that `n` moves would make even needs `n` minus the moves already made.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CandidatePlan:
         return np.searchsorted(self.row, np.arange(len(self.rows) + 1))
 
     def planned_leaders(self, brokers: int) -> Ints:
-        """Return how many planned partitions each broker leads."""
+        """Return the number of planned partitions that each broker leads."""
         planned = self.disposition == Disposition.PLANNED
         return np.bincount(self.broker[self.row_starts[:-1]][planned], minlength=brokers)
 
@@ -71,9 +71,9 @@ class CandidatePlan:
 
     @cached_property
     def catching_up(self) -> Bools:
-        """A mask of the old replicas out of sync that rows with fewer replicas keep.
+        """A mask of the old replicas that are out of sync, and that rows which lose replicas keep.
 
-        Kafka completes such a move, which may add nothing, only once they are copied.
+        Kafka completes such a move only once these replicas are copied, even if it adds none.
         """
         fewer = np.diff(self.row_starts) < self.rows.replica_count
         return self.rows.behind & ~self.removed & fewer[self.rows.row]
@@ -81,6 +81,7 @@ class CandidatePlan:
     @cached_property
     def changed_rows(self) -> Ints:
         """The rows whose assignment differs, even if only in its order."""
+        # Rows of another length differ. The other rows are compared place by place.
         differs = np.diff(self.row_starts) != self.rows.replica_count
         same_length = ~differs[self.row]
         row = self.row[same_length]
@@ -97,7 +98,7 @@ def merge_replicas(rows: PartitionTable, stays: Bools, row: Ints, broker: Ints) 
 
 
 def apply_reassignment(problem: Problem) -> CandidatePlan:
-    """Return the given assignments as new ones, except of partitions that nothing can be copied from.
+    """Return the given assignments as a plan, except those of partitions without a replica to copy from.
 
     Raises PlanError that names a partition or broker that the snapshot does not have, or a broker that has failed.
     """
@@ -110,16 +111,16 @@ def apply_reassignment(problem: Problem) -> CandidatePlan:
     row, broker = [], []
     for at in planned.tolist():
         target = given[TopicPartition(rows.topics[rows.topic[at]], int(rows.number[at]))]
-        for one in target:
-            if one not in index:
+        for id_ in target:
+            if id_ not in index:
                 raise PlanError(
-                    f"The reassignment of {rows.partition_name(at)} names broker {one}, which the snapshot does not "
+                    f"The reassignment of {rows.partition_name(at)} names broker {id_}, which the snapshot does not "
                     "have."
                 )
-            if brokers.state[index[one]] == "failed":
-                raise PlanError(f"The reassignment of {rows.partition_name(at)} names broker {one}, which has failed.")
+            if brokers.state[index[id_]] == "failed":
+                raise PlanError(f"The reassignment of {rows.partition_name(at)} names broker {id_}, which has failed.")
         row += [at] * len(target)
-        broker += [index[one] for one in target]
+        broker += [index[id_] for id_ in target]
     new = merge_replicas(
         rows, (disposition != Disposition.PLANNED)[rows.row], np.array(row, int), np.array(broker, int)
     )
@@ -146,16 +147,17 @@ def _given_dispositions(problem: Problem, given: Mapping[TopicPartition, Assignm
 def _find_rows(rows: PartitionTable, given: dict[TopicPartition, Assignment]) -> Ints:
     known = {topic: at for at, topic in enumerate(rows.topics)}
     first = np.searchsorted(rows.topic, np.arange(len(rows.topics) + 1))
-    found = []
+    positions = []
     for name in given:
         if name.topic not in known:
             continue
         low, high = first[known[name.topic] : known[name.topic] + 2]
+        # The rows of a topic are in order of their numbers, but some numbers may be missing.
         at = low + int(np.searchsorted(rows.number[low:high], name.partition))
         if at >= high or rows.number[at] != name.partition:
             raise PlanError(f"The reassignment names {name}, which the snapshot does not have.")
-        found.append(at)
-    return np.array(found, np.int64)
+        positions.append(at)
+    return np.array(positions, np.int64)
 
 
 def cut_to_budget(candidate: CandidatePlan, problem: Problem) -> CandidatePlan:
@@ -169,6 +171,7 @@ def cut_to_budget(candidate: CandidatePlan, problem: Problem) -> CandidatePlan:
         return candidate
     left = int(moved.cost[waits].sum())
     notes = (*candidate.notes, budget_note(left, exact=options.balance != "bytes"))
+    # Each replica that waits is a move that the complete plan needs.
     bound = max(candidate.bound - left, 0)
     part = ChangedRows.of(candidate).without(moved.row[waits])
     return replace(part.apply_to(candidate.rows), bound=bound, notes=notes)
@@ -182,7 +185,7 @@ def budget_note(left: int, *, exact: bool) -> str:
 
 @dataclass(frozen=True)
 class ChangedRows:
-    """The changes of a candidate plan without the rows themselves: small enough to travel.
+    """The changes of a candidate plan without its other rows: small enough to be sent between driver and tasks.
 
     `count[i]` is the number of replicas of `row[i]` in `broker`; all other rows are as they were.
     """
@@ -229,7 +232,7 @@ class ChangedRows:
 
 
 def _urgent_rows(problem: Problem) -> Bools:
-    """Return a mask of the rows that come first."""
+    # Rows with a replica on a broker that must not hold it, with a wrong number of replicas, or on the wrong racks.
     rows, brokers = problem.rows, problem.brokers
     urgent: Bools = rack_spread_violated(rows.row, rows.broker, len(rows), brokers) | (
         rows.replica_count != rows.target_rf
@@ -240,11 +243,11 @@ def _urgent_rows(problem: Problem) -> Bools:
 
 @dataclass(frozen=True)
 class MovedRows:
-    """The rows of a complete plan that move replicas, and what a budget chooses by.
+    """The rows of a complete plan that move replicas, with the facts by which a budget chooses among them.
 
-    `cost` is the replicas that a row adds. `removed_*` and `added_*` are pairs (position in `row`, broker). Per broker,
-    `excess` is the replicas that it has above those of the complete plan, `load` the bytes that it has after that, and
-    `leads` the planned partitions that it then leads.
+    `cost` is the number of replicas that a row adds. `removed_*` and `added_*` are pairs (position in `row`, broker).
+    Per broker, `excess` is the number of replicas that it has now above those of the complete plan. `load` are its
+    bytes after the complete plan, and `leads` the planned partitions that it then leads.
     """
 
     row: Ints
@@ -258,8 +261,8 @@ class MovedRows:
     excess: Ints
     load: Ints
     leads: Ints
-    #: The rows of the shards, whether they move or not, and the names of the bounds that the leaders of the complete
-    #: plan meet; for each shard in turn.
+    #: One value per shard: its number of rows, whether they move or not, and the name of the bounds that the leaders of
+    #: its complete plan meet.
     row_counts: list[int]
     leader_evenness: list[str]
 
@@ -269,6 +272,7 @@ class MovedRows:
         rows, brokers = candidate.rows, len(problem.brokers)
         added, removed = candidate.row[candidate.added], rows.row[candidate.removed]
         cost = np.bincount(added, minlength=len(rows))
+        # A row that only loses replicas or changes their order costs nothing, and needs no budget.
         moved = np.flatnonzero(cost)
         position = positions_in(moved, len(rows))
         gone = position[removed] >= 0
@@ -284,6 +288,7 @@ class MovedRows:
             excess=np.bincount(rows.broker, minlength=brokers) - np.bincount(candidate.broker, minlength=brokers),
             load=sum_by(rows.size[candidate.row], candidate.broker, brokers),
             leads=candidate.planned_leaders(brokers),
+            # Lists, so that `combine` joins them shard by shard.
             row_counts=[len(rows)],
             leader_evenness=[] if candidate.leader_evenness is None else [candidate.leader_evenness],
         )
@@ -293,6 +298,7 @@ class MovedRows:
         """Combine the moved rows of shards, in their order; `row` counts on over the shards."""
         rows = np.cumsum([0, *(sum(part.row_counts) for part in parts)])
         moved = np.cumsum([0, *(len(part.row) for part in parts)])
+        # Positions and row numbers of a shard count on from those of the shards before it.
         shifts = {"row": rows, "removed_of": moved, "added_of": moved}
         values: dict[str, Any] = {
             **{name: np.sum([getattr(part, name) for part in parts], axis=0) for name in ("excess", "load", "leads")},
@@ -300,10 +306,10 @@ class MovedRows:
             "leader_evenness": [name for part in parts for name in part.leader_evenness],
         }
         for name in (field.name for field in fields(cls) if field.name not in values):
-            found = [getattr(part, name) for part in parts]
+            columns = [getattr(part, name) for part in parts]
             if name in shifts:
-                found = [one + by for one, by in zip(found, shifts[name][:-1], strict=True)]
-            values[name] = np.concatenate(found)
+                columns = [column + by for column, by in zip(columns, shifts[name][:-1], strict=True)]
+            values[name] = np.concatenate(columns)
         return cls(**values)
 
     def split_rows(self, chosen: Bools) -> list[Ints]:
@@ -316,8 +322,8 @@ class MovedRows:
     def choose(self, max_moves: int | None, max_bytes: int | None) -> Bools:
         """Return a mask of the rows that a budget takes: in the order of their worth, as long as they fit.
 
-        The worth changes with the loads, so that it is computed again before a row is taken. It is the same for rows
-        that leave the same brokers for the same others, which is why the heap holds one entry for all of these.
+        The worth of a row changes with the loads, so that it is computed again before the row is taken. Rows that leave
+        the same brokers for the same other brokers have the same worth, so that the heap holds one entry for them.
         """
         cost, size = self.cost.tolist(), (self.cost * self.size).tolist()
         moves = sum(cost) if max_moves is None else max_moves
@@ -339,6 +345,7 @@ class MovedRows:
                 load.apply_move(change)
                 taken[row] = True
             elif fits:
+                # The worth is out of date: the entry goes back to the place of its worth now.
                 heapq.heapreplace(heap, (later, now, row, change))
                 continue
             # What does not fit now will not fit later either.
@@ -350,16 +357,16 @@ class MovedRows:
         return taken
 
     def _alike_rows(self) -> dict[tuple[bool, Change], list[int]]:
-        """Return the rows by whether they come later, and by what they change, in their order."""
+        """Return the rows in their order, grouped by whether they come later, and by the brokers that they change."""
         removed = _brokers_by_row(self.removed_of, self.removed_broker, len(self.row))
         added = _brokers_by_row(self.added_of, self.added_broker, len(self.row))
-        found: dict[tuple[bool, Change], list[int]] = {}
+        alike: dict[tuple[bool, Change], list[int]] = {}
         for row, (later, *change) in enumerate(zip((~self.urgent).tolist(), removed, added, strict=True)):
-            found.setdefault((later, (change[0], change[1])), []).append(row)
-        return found
+            alike.setdefault((later, (change[0], change[1])), []).append(row)
+        return alike
 
 
-#: The brokers that lose a replica of a row, and those that get one.
+#: The brokers that lose a replica of a row, and the brokers that get one.
 Change = tuple[tuple[int, ...], tuple[int, ...]]
 
 
@@ -370,7 +377,7 @@ class _Imbalance:
     excess: list[int]
 
     def worth(self, change: Change) -> float:
-        """Return the amount by which a change would raise the sum of squares, per replica: the least is best."""
+        """Return the rise of the sum of squares by a change, per replica that is added: the least is best."""
         excess = self.excess
         lost = sum([2 * excess[broker] - 1 for broker in change[0]])
         return (sum([2 * excess[broker] + 1 for broker in change[1]]) - lost) / len(change[1])
@@ -384,7 +391,6 @@ class _Imbalance:
 
 
 def _brokers_by_row(row: Ints, broker: Ints, rows: int) -> list[tuple[int, ...]]:
-    """Return the brokers of each of `rows` rows."""
     order = np.argsort(row, kind="stable")
     brokers, ends = broker[order].tolist(), np.searchsorted(row[order], np.arange(rows + 1)).tolist()
     return [tuple(brokers[start:end]) for start, end in pairwise(ends)]

@@ -1,15 +1,15 @@
-"""Balanced disks: replicas move until every broker's bytes are within a tolerance of its share, with few bytes moved.
+"""Balance the disks with few bytes moved, until every broker's bytes are within a tolerance of its share.
 
 This is a heuristic with a lower bound. Bytes above the upper edges must leave, and bytes missing below the lower edges
-must arrive, so that no plan moves fewer bytes than the larger of the two sums. The fullest broker gives the largest
-replica that is not larger than its excess to the emptiest broker that may have it. Then the emptiest broker receives. A
-replica moves once at most, and a broker that can do no more is left out: the number of steps is bounded by the number
-of replicas.
+must arrive, so that no plan moves fewer bytes than the larger of the two sums. First the fullest broker gives, again
+and again, the largest replica that is not larger than its excess to the emptiest broker that may have it. Then the
+emptiest broker receives. A replica moves at most once, and a broker that can do no more is left out, so that the number
+of steps is bounded by the number of replicas.
 
-Each shard does its part of the work. A broker above the band gives away in as few shards as hold enough of its bytes:
-in many, only small replicas would fit into each part. All brokers receive in proportion to what a shard gives away.
-The parts add up to the band of the whole cluster, but each shard rounds to whole replicas, so that together they may
-end farther from the tolerance than one shard would.
+Each shard does its part of the work. A broker above the band gives away in as few shards as hold enough of its bytes,
+because in many shards only small replicas would fit into each part. All brokers receive in proportion to what a shard
+gives away. The parts add up to the band of the whole cluster, but each shard rounds to whole replicas, so that together
+the shards may end farther from the tolerance than one shard would.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from kafka_steward.planning.solver.problem import (
 
 @dataclass(frozen=True)
 class DiskBand:
-    """The bytes that each broker should hold at least and at most, and those that it holds. All are per broker."""
+    """The bytes that each broker holds (`load`), and that it should hold at least and at most. All are per broker."""
 
     load: Floats
     lower: Floats
@@ -58,19 +58,21 @@ class DiskBand:
         return np.maximum(self.load - self.upper, 0)
 
     def bytes_bound(self) -> int:
-        """Return the fewest bytes that any plan moves: all above the band must leave, what lacks below must arrive."""
+        """Return the fewest bytes of any plan: bytes above the band must leave, and bytes missing below must arrive."""
         return int(max(self.excess.sum(), np.maximum(self.lower - self.load, 0).sum()))
 
     def outside(self, load: Floats) -> Ints:
         """Return the brokers that are out of the band with these loads."""
+        # Loads and edges are floats: a difference far below one byte is rounding.
         return np.flatnonzero((load > self.upper + 1e-6) | (load < self.lower - 1e-6))
 
 
 @dataclass(frozen=True)
 class DiskShare:
-    """One shard's part in even disks: the other shards, the band of the cluster, and what is given away here.
+    """One shard's part in even disks: the other shards, the band of the cluster, and the bytes to move in this shard.
 
-    `gives` is bytes per broker above the band, and `receives` the part, from 0 to 1, of each broker's room.
+    `gives` are the bytes above the band that each broker gives away in this shard, and `receives` is the part, from 0
+    to 1, of each broker's room that this shard may fill.
     """
 
     others: OtherShards
@@ -79,17 +81,17 @@ class DiskShare:
     receives: float
 
     def own_band(self, load: Floats) -> DiskBand:
-        """Return the band of this shard, given what the brokers hold of it."""
+        """Return the band of this shard, given the bytes of it that the brokers hold."""
         whole = self.band
-        here = np.divide(load, whole.load, out=np.zeros(len(load)), where=whole.load > 0)
+        part = np.divide(load, whole.load, out=np.zeros(len(load)), where=whole.load > 0)
         upper = load - self.gives + np.maximum(whole.upper - whole.load, 0) * self.receives
-        # What a broker may give beyond that is its part of what it has above the lower edge.
+        # Beyond that, a broker may give this shard's part of what it has above the lower edge.
         spare = np.minimum(whole.load, whole.upper) - whole.lower
-        lower = load - self.gives - spare * np.where(spare >= 0, here, self.receives)
+        lower = load - self.gives - spare * np.where(spare >= 0, part, self.receives)
         return DiskBand(load, lower, upper)
 
 
-#: The part of a broker's bytes in a shard that are given away there, so that there is a choice.
+#: The most of a broker's bytes in a shard that are given away there, so that there is a choice of replicas.
 _GIVEN_PART = 0.5
 
 
@@ -106,7 +108,7 @@ def disk_shares(
 
 
 def _spread_excess(loads: Floats, excess: Floats) -> Floats:
-    """Return the bytes that each broker gives away in each shard: in few shards, and not all brokers in the same."""
+    """Return the bytes that each broker gives away in each shard: in few shards, which differ between brokers."""
     shards, brokers = loads.shape
     gives, left = np.zeros(loads.shape), excess.copy()
     for turn in range(shards):
@@ -114,7 +116,7 @@ def _spread_excess(loads: Floats, excess: Floats) -> Floats:
         part = np.minimum(left, loads[shard, broker] * _GIVEN_PART)
         gives[shard, broker] = part
         left -= part
-    # A broker that would have to give more of everything than that gives the rest in proportion.
+    # A broker that has to give more than this part of all its bytes gives the rest in proportion.
     whole = loads.sum(axis=0)
     return np.asarray(gives + left * np.divide(loads, whole, out=np.zeros(loads.shape), where=whole > 0))
 
@@ -142,7 +144,7 @@ def balance_disks(problem: Problem, share: DiskShare | None = None) -> Candidate
     while work.unload_fullest() or work.fill_emptiest():
         pass
     disposition = first.disposition.copy()
-    # Rows that miss nothing could have moved too.
+    # `fill_missing` does not look at rows that miss nothing, but the balance could have moved them, too.
     held, leaderless = held_dispositions(problem), leaderless_dispositions(problem)
     still = (disposition == Disposition.UNTOUCHED) & (held == leaderless)
     disposition[still] = leaderless[still]
@@ -150,8 +152,13 @@ def balance_disks(problem: Problem, share: DiskShare | None = None) -> Candidate
     candidate = replace(first, disposition=disposition, broker=work.broker)
     outside = whole.outside(work.load) if share is None else work.band.outside(work.load)
     notes = () if share is not None else tuple(disk_notes(whole, work.load, problem.brokers))
-    large = tuple(_large_partition_notes(problem, whole)) if len(outside) else ()
-    return replace(candidate, notes=(*notes, *large))
+    if len(outside):
+        width = (whole.upper - whole.lower)[whole.upper > 0].min(initial=np.inf)
+        notes += tuple(
+            f"The partition {problem.rows.partition_name(row)} is larger than the tolerance leaves room for."
+            for row in np.flatnonzero(problem.rows.size > width)[:10]
+        )
+    return replace(candidate, notes=notes)
 
 
 def disk_notes(band: DiskBand, load: Floats, brokers: Brokers) -> Iterator[str]:
@@ -161,15 +168,7 @@ def disk_notes(band: DiskBand, load: Floats, brokers: Brokers) -> Iterator[str]:
         yield f"The disks of these brokers stay out of the tolerance: {', '.join(map(str, brokers.ids[outside]))}."
 
 
-def _large_partition_notes(problem: Problem, band: DiskBand) -> Iterator[str]:
-    """Yield notes on the rows that are too large for the tolerance."""
-    width = (band.upper - band.lower)[band.upper > 0].min(initial=np.inf)
-    for row in np.flatnonzero(problem.rows.size > width)[:10]:
-        yield f"The partition {problem.rows.partition_name(row)} is larger than the tolerance leaves room for."
-
-
 def _movable_replicas(problem: Problem, first: CandidatePlan) -> Bools:
-    """Return a mask of the replicas that may move."""
     free = (held_dispositions(problem) == Disposition.UNTOUCHED) & ~rows_that_lag(problem)
     # A partition that could not be fully replicated keeps a lost replica in its list: Kafka would never complete a move
     # of it.
@@ -199,7 +198,7 @@ class _DiskBalance:
         self.queue = [order[first.broker[order] == broker] for broker in range(len(brokers))]
 
     def unload_fullest(self) -> bool:
-        """Take one replica from the fullest broker above the band. Returns False when no such broker is left."""
+        """Take one replica from the fullest broker above the band. Return False when no such broker is left."""
         excess = np.where(self.blocked, -np.inf, self.load - self.upper)
         giver = int(excess.argmax())
         if excess[giver] <= 0:
@@ -207,6 +206,7 @@ class _DiskBalance:
         queue = self.queue[giver]
         size = self.size[queue]
         larger = int((size > excess[giver]).sum())
+        # The queue is sorted by size: first replicas that fit into the excess, then larger ones, the smallest first.
         ordered = np.concatenate([queue[larger:], queue[:larger][::-1]])
         for at in ordered[self.load[giver] - self.size[ordered] >= self.lower[giver]].tolist():
             receivers = np.flatnonzero(self._possible_receivers(at, giver))
@@ -217,7 +217,7 @@ class _DiskBalance:
         return True
 
     def fill_emptiest(self) -> bool:
-        """Give one replica to the emptiest broker below the band. Returns False when no such broker is left."""
+        """Give one replica to the emptiest broker below the band. Return False when no such broker is left."""
         lack = np.where(self.blocked, -np.inf, self.lower - self.load)
         receiver = int(lack.argmax())
         if lack[receiver] <= 0:
@@ -231,7 +231,7 @@ class _DiskBalance:
         return True
 
     def _possible_receivers(self, at: int, giver: int) -> Bools:
-        """Return a mask of the brokers that may get a replica of `giver`."""
+        """Return a mask of the brokers that may get the replica `at` of the broker `giver`."""
         row, size = int(self.row[at]), self.size[at]
         fits = self.sharing & (self.load + size <= self.upper) & (self.free >= size) & ~self.holds[row]
         leaves = self.rack[giver]
@@ -258,7 +258,7 @@ class _DiskBalance:
         self.queue[giver] = self.queue[giver][self.queue[giver] != at]
         self.broker[at] = receiver
         self.holds[row, giver], self.holds[row, receiver] = False, True
-        # A rack of -1, that is none, is the last column.
+        # A broker without a rack has the rack -1, which indexes the last column.
         self.on_rack[row, self.rack[giver]] -= 1
         self.on_rack[row, self.rack[receiver]] += 1
         self.load[giver] -= size

@@ -1,4 +1,4 @@
-"""Fair shares: bounds per rack, shares per broker, floors and ceilings per topic.
+"""Compute fair shares: bounds per rack, shares per broker, floors and ceilings per topic.
 
 A broker's fair share of a partition is computed by water filling in two levels: the racks share the replicas in
 proportion to their capacity within their bounds, and the brokers of a rack share the rack's amount, at most one replica
@@ -20,15 +20,15 @@ import numpy as np
 
 from kafka_steward.planning.solver.problem import Bools, Brokers, Ints, count_pairs
 
-#: In place of a broker's rack: it has none, or has no share.
+#: Stand in place of a broker's rack: the broker has none, or has no share.
 _NO_RACK, _NOT_SHARING = -1, -2
 
 
 def rack_bounds(rf: int, sizes: Sequence[int], rackless: int, *, own_rack: bool) -> tuple[list[int], list[int]]:
     """Return the fewest and the most replicas of one partition on each rack, spread as far as the racks allow.
 
-    `sizes` are the numbers of brokers of each rack. `rackless` is the number of brokers without a rack: they are used
-    if each is a rack of its own, or if the racks alone have too few brokers.
+    `sizes` are the numbers of brokers of each rack. `rackless` is the number of brokers without a rack, which take
+    replicas if each of them is a rack of its own, or if the racks alone have too few brokers.
     """
     spare = rackless if own_rack or sum(sizes) < rf else 0
     most = max(sizes, default=0)
@@ -38,6 +38,7 @@ def rack_bounds(rf: int, sizes: Sequence[int], rackless: int, *, own_rack: bool)
 
 def water_fill(weights: Sequence[Fraction], low: Sequence[int], high: Sequence[int], total: int) -> list[Fraction]:
     """Return amounts in proportion to `weights`, each within its bounds, that add up to `total` or come nearest."""
+    # The amounts grow with a common level, and each of them changes its slope only where it meets one of its bounds.
     bounds = [Fraction(bound) for bound in (*low, *high)]
     levels = sorted({bound / weight for bound, weight in zip(bounds, [*weights, *weights], strict=True) if weight})
     filled = [_clamp_shares(weights, low, high, level) for level in levels] or [[Fraction(bound) for bound in low]]
@@ -71,9 +72,9 @@ def broker_shares(brokers: Brokers, sharing: Bools, rf: int) -> tuple[Fraction, 
 def _shares_of(
     rack: tuple[int, ...], capacity: tuple[Fraction, ...], rf: int, *, own_rack: bool
 ) -> tuple[Fraction, ...]:
-    """Return the shares, which are the same for all shards: exact fractions of hundreds of brokers take a while."""
+    # The shares are the same for all shards, and exact fractions of hundreds of brokers take a while: they are cached.
     numbers = sorted({number for number in rack if number >= 0})
-    racks = [[broker for broker, other in enumerate(rack) if other == number] for number in numbers]
+    racks = [[broker for broker, its_rack in enumerate(rack) if its_rack == number] for number in numbers]
     rackless = [broker for broker, number in enumerate(rack) if number == _NO_RACK]
     low, high = rack_bounds(rf, [len(brokers) for brokers in racks], len(rackless), own_rack=own_rack)
     groups = [*racks, *([broker] for broker in rackless)]
@@ -97,20 +98,20 @@ def fair_bounds(
     `counts[t, i]` is the number of partitions of topic t with the replication factor `factors[i]`.
     """
     share = [broker_shares(brokers, sharing, factor) for factor in factors]
-    whole = math.lcm(*(one.denominator for row in share for one in row))
-    parts = [[int(one * whole) for one in row] for row in share]
+    whole = math.lcm(*(part.denominator for row in share for part in row))
+    parts = [[int(part * whole) for part in row] for row in share]
     largest = max((part for row in parts for part in row), default=0) * (int(counts.sum()) + 1)
     # Both types are exact: capacities in uneven proportions need more than 64 bits.
     kind = np.int64 if largest < 2**62 else object
     sums = counts.astype(kind) @ np.array(parts, dtype=kind).reshape(len(parts), len(brokers))
     total = sums.sum(axis=0)
-    found = (sums // whole, -((-sums) // whole), total // whole, -((-total) // whole))
-    low, high, least, most = (np.asarray(bound, dtype=np.int64) for bound in found)
+    bounds = (sums // whole, -((-sums) // whole), total // whole, -((-total) // whole))
+    low, high, least, most = (np.asarray(bound, dtype=np.int64) for bound in bounds)
     return low, high, least, most
 
 
 def broker_bounds(brokers: Brokers, factors: Ints, counts: Ints, held: Ints) -> tuple[Ints, Ints]:
-    """Return floors and ceilings of the brokers.
+    """Return floors and ceilings per broker over all topics.
 
     `counts` is the number of partitions of each factor; `held` is the number of replicas that the brokers hold now.
     """
@@ -120,13 +121,13 @@ def broker_bounds(brokers: Brokers, factors: Ints, counts: Ints, held: Ints) -> 
 
 
 def limit_excluded_bounds(bounds: tuple[Ints, Ints], held: Ints, excluded: Bools) -> tuple[Ints, Ints]:
-    """Return the bounds, with those of the excluded brokers cut down to what they hold: they receive nothing."""
+    """Return the bounds; excluded brokers receive nothing, so that their bounds are cut down to what they hold."""
     low, high = (np.where(excluded, np.minimum(bound, held), bound) for bound in bounds)
     return low, high
 
 
 def rack_groups(brokers: Brokers) -> Ints:
-    """Return each broker's rack, and for brokers without a rack one group more, a rack to the flow."""
+    """Return each broker's group: its rack, or one more group for all brokers without a rack, a rack to the flow."""
     rack = brokers.rack
     return np.where(rack < 0, int(rack.max(initial=-1)) + 1, rack)
 
@@ -136,8 +137,8 @@ def rack_bound_tables(
 ) -> tuple[Ints, Ints]:
     """Return the bounds per factor and group, where only the brokers in `reach` count.
 
-    They spread a partition as far as it can be: brokers without a rack collide with none. Without `own_rack`, they are
-    not used to keep racks apart.
+    The bounds spread a partition as far as possible: each broker without a rack counts as a rack of its own. Without
+    `own_rack`, these brokers are used only if the racks have too few brokers.
     """
     group = rack_groups(brokers)
     groups = int(group.max()) + 1
@@ -156,8 +157,8 @@ def rack_bound_tables(
 def rack_bounds_by_row(brokers: Brokers, factor: Ints, held: Ints, reach: Bools) -> tuple[Ints, Ints]:
     """Return the bounds per row and group of partitions that hold `held` replicas per group.
 
-    Where brokers without a rack are bound by no rack rule, a rack may keep as many replicas of a partition as it has,
-    up to what the racks alone would have; it gets no more than the best spread has.
+    Where no rack rule binds the brokers without a rack, a rack may keep the replicas of a partition that it has, up to
+    the number that it would have without such brokers. It gets no more than in the best spread.
     """
     factors, which = np.unique(factor, return_inverse=True)
     low, high = (table[which] for table in rack_bound_tables(brokers, factors.tolist(), reach))
@@ -168,9 +169,9 @@ def rack_bounds_by_row(brokers: Brokers, factor: Ints, held: Ints, reach: Bools)
 
 
 def has_scarce_racks(brokers: Brokers, factor: int) -> bool:
-    """Return True if only brokers without a rack keep `factor` replicas apart, and do not have to.
+    """Return True if the racks are fewer than `factor` replicas, and brokers without a rack are bound by no rack rule.
 
-    Such partitions that are spread best may hold more of these brokers' places than are fair.
+    The best spread of such partitions may then need more places on brokers without a rack than are fair.
     """
     rackless = brokers.usable & (brokers.rack < 0)
     racks = len(set(brokers.rack[brokers.usable & ~rackless].tolist()))
@@ -187,4 +188,5 @@ def rack_spread_violated(row: Ints, broker: Ints, rows: int, brokers: Brokers) -
     held = count_pairs(row[racked], brokers.rack[broker[racked]], (rows, racks))
     factors, which = np.unique(degree, return_inverse=True)
     low, high = (table[which, :racks] for table in rack_bound_tables(brokers, factors.tolist(), brokers.receivers))
+    # One replica in a rack never violates the rule, even where no broker of the rack receives any.
     return np.asarray(((held > np.maximum(high, 1)) | (held < low)).any(axis=1), bool)

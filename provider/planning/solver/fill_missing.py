@@ -1,4 +1,4 @@
-"""Heal and fill, for one shard: missing replicas are placed, and replicas in place stay (KIP-46, KIP-409).
+"""Place the missing replicas of one shard, for heal and fill; replicas in place stay (KIP-46, KIP-409).
 
 ::
 
@@ -8,14 +8,14 @@
 Racks are a hard constraint here, which always leaves room: a partition takes as many brokers per rack as the most even
 spread around its kept replicas needs. Constraints that may give way are priced, in this order: the rack's last place,
 the topic's ceiling on a broker, the broker's own ceiling, and last the height of the broker's load, so that the load
-becomes even. Every missing replica is placed, each counts as one move, and nothing else moves. The movement is
-therefore minimal by construction, and the flow only decides between plans of equal movement.
+becomes even. Every missing replica is placed and counts as one move, and nothing else moves. The movement is therefore
+minimal by construction, and the flow only decides between plans of equal movement.
 
 A pool stands for all brokers of a rack at once, which keeps the network small. It is exact if a partition takes at most
-one unit from it and keeps nothing in it: no two units of the partition can then meet on one broker.
+one unit from it and keeps nothing in it, because no two units of the partition can then meet on one broker.
 
-A new replica takes the place in the list of the lost replica that it replaces. If that was the preferred leader, a kept
-replica becomes the preferred leader, which needs no data, and the new replica takes the kept replica's place.
+A new replica takes the place of the lost replica in the list of replicas. If the preferred leader was lost, a kept
+replica becomes the preferred leader, which copies no data, and the new replica takes the kept replica's place.
 """
 
 from __future__ import annotations
@@ -51,12 +51,13 @@ from kafka_steward.planning.solver.problem import (
 )
 from kafka_steward.planning.solver.racks import find_crowded_replicas
 
+#: The most arcs for the heights of the brokers' loads. More replicas share steps of several.
 _MAX_LEVEL_ARCS = 1_000_000
 
 
 @dataclass(frozen=True)
 class ShardTotals:
-    """The sums of one shard, or of the whole cluster: the facts that a shard must know of the others.
+    """The sums of one shard, or of the whole cluster, which a shard must know to do its part.
 
     `held` and `led` are replicas kept and partitions led per broker, `units` is the number of replicas to be added, and
     `factors` maps a replication factor to its number of partitions.
@@ -70,13 +71,13 @@ class ShardTotals:
 
 @dataclass(frozen=True)
 class OtherShards:
-    """A shard's view of the others: the totals of all, itself included, and the units of the shards before it."""
+    """A shard's view of the other shards: the totals of all shards, and the units of the shards before it."""
 
     total: ShardTotals
     before: int
 
     def scale_to_shard(self, values: Ints, units: int) -> Ints:
-        """Return this shard's part of cluster-wide `values`: each shard sees the cluster at its own scale.
+        """Return this shard's part of cluster-wide `values`, in proportion to its units.
 
         If each shard makes its own part even, the sum is even. The parts of all shards add up to `values` exactly.
         """
@@ -88,17 +89,17 @@ class OtherShards:
     def load_targets(self, brokers: Brokers, units: int) -> Ints:
         """Return the part of the whole cluster's even load that each broker should carry here; 0 for an only shard.
 
-        It is rounded to whole replicas with another phase for each broker. With the same phase for all, the odd
-        replicas of every shard would go to the same brokers.
+        The part is rounded to whole replicas, with another phase for each broker. With the same phase for all brokers,
+        the odd replicas of every shard would go to the same brokers.
         """
         targets = np.zeros(len(brokers), np.int64)
         if units == self.total.units:
             return targets
-        where, whole = np.flatnonzero(brokers.receivers), self.total.units
-        held = self.total.held[where].tolist()
+        receivers, whole = np.flatnonzero(brokers.receivers), self.total.units
+        held = self.total.held[receivers].tolist()
         total = sum(held) + whole
-        level = water_fill([brokers.capacity[b] for b in where], held, [total] * len(held), total)
-        for index, (broker, amount) in enumerate(zip(where, level, strict=True)):
+        level = water_fill([brokers.capacity[b] for b in receivers], held, [total] * len(held), total)
+        for index, (broker, amount) in enumerate(zip(receivers, level, strict=True)):
             phase = Fraction(index, len(held))
             first, last = (math.floor(amount * at / whole + phase) for at in (self.before, self.before + units))
             targets[broker] = last - first
@@ -106,7 +107,7 @@ class OtherShards:
 
 
 def views_of_others(parts: Sequence[ShardTotals]) -> list[OtherShards]:
-    """Return each shard's view of the others, given the totals of the shards in their order."""
+    """Return each shard's view of the other shards, given the totals of the shards in their order."""
     total, before = combine_shards(parts), np.cumsum([0, *(part.units for part in parts)]).tolist()
     return [OtherShards(total, units) for units in before[:-1]]
 
@@ -120,9 +121,10 @@ class _MissingReplicas:
     missing: Ints
     disposition: Ints
     factor: Ints
-    #: Rows that give up replicas. Which replicas go is decided like a placement on the brokers that hold them.
+    #: Rows that give up replicas. The flow decides which replicas stay, as if it placed them on the brokers that hold
+    #: them.
     shrinks: Bools
-    #: The replicas among which a row that gives some up may choose.
+    #: The replicas among which the flow chooses for a row that gives up some.
     optional: Bools
     #: The fewest replicas that must be added.
     bound: int
@@ -153,7 +155,7 @@ class _MissingReplicas:
 
     @cached_property
     def lost_brokers(self) -> Bools:
-        """A mask of the brokers on which each incomplete row has a lost replica: Kafka takes no second one there."""
+        """A mask of the brokers on which each incomplete row has a lost replica, where Kafka accepts no second one."""
         return self._broker_mask(self.problem.rows.lost)
 
     @cached_property
@@ -200,11 +202,11 @@ def _find_missing(problem: Problem) -> _MissingReplicas:
     stays, optional = _choose_staying(problem, alive & shrinks[rows.row], factor)
     kept = (alive & ~shrinks[rows.row]) | stays
     lacks = factor > np.bincount(rows.row[kept], minlength=len(rows))
-    # Of a partition that gets a replica, none may stay on a dead broker: Kafka would not complete the move.
+    # A partition that gets a replica must keep none on a dead broker: Kafka would not complete the move.
     kept &= ~(brokers.state_mask("down")[rows.broker] & lacks[rows.row])
     missing = factor - np.bincount(rows.row[kept], minlength=len(rows))
     room = np.where(shrinks, np.bincount(rows.row[optional], minlength=len(rows)), free_brokers(problem, kept))
-    # Where as many are live as requested, the others leave the list of replicas.
+    # A partition with as many live replicas as requested still drops the dead ones from its list.
     trims = _named_rows(problem) & (factor == keeps) & (keeps < rows.replica_count)
     disposition = dispositions(problem, missing, room, changes=shrinks | trims)
     if problem.operation is Operation.SET_REPLICATION_FACTOR:
@@ -217,15 +219,14 @@ def _find_missing(problem: Problem) -> _MissingReplicas:
 
 
 def _states_to_leave(problem: Problem) -> tuple[str, ...]:
-    """Return the states of the brokers that keep no replica of a partition that is planned."""
     if problem.operation is Operation.SET_REPLICATION_FACTOR:
         return "failed", "down"
-    # To balance disks, draining brokers are emptied first.
+    # Only the balance of disks comes here for an even operation, and it empties draining brokers first.
     return ("failed", "draining", "down") if problem.operation in EVEN_OPERATIONS else ("failed",)
 
 
 def _find_misplaced(problem: Problem) -> _MissingReplicas:
-    """Return the replicas that crowd a rack as missing; nothing else changes."""
+    """Treat the replicas that crowd a rack as missing, so that they are placed elsewhere; nothing else changes."""
     rows, crowded = problem.rows, find_crowded_replicas(problem)
     disposition = held_dispositions(problem)
     # Excluded partitions were not requested: their state is no shortcoming of the plan.
@@ -235,8 +236,8 @@ def _find_misplaced(problem: Problem) -> _MissingReplicas:
     missing = np.bincount(rows.row[crowded.give_way], minlength=len(rows))
     none, nowhere = np.zeros(len(rows), bool), np.zeros(len(rows.row), bool)
     kept, bound = ~crowded.give_way, int(missing.sum())
-    found = _MissingReplicas(problem, kept, missing, disposition, rows.replica_count, none, nowhere, bound)
-    return replace(found, notes=crowded.notes)
+    misplaced = _MissingReplicas(problem, kept, missing, disposition, rows.replica_count, none, nowhere, bound)
+    return replace(misplaced, notes=crowded.notes)
 
 
 def _refuse_large_factor(problem: Problem, short: Bools, factor: Ints) -> None:
@@ -253,7 +254,6 @@ def _refuse_large_factor(problem: Problem, short: Bools, factor: Ints) -> None:
 
 
 def _wanted_factor(problem: Problem, keeps: Ints) -> Ints:
-    """Return the number of replicas that each row is to have."""
     rows = problem.rows
     if problem.operation is Operation.HEAL:
         return rows.replica_count
@@ -263,19 +263,18 @@ def _wanted_factor(problem: Problem, keeps: Ints) -> Ints:
 
 
 def _named_rows(problem: Problem) -> Bools:
-    """Return a mask of the rows whose topics are to have another replication factor."""
     if problem.operation is not Operation.SET_REPLICATION_FACTOR:
         return np.zeros(len(problem.rows), bool)
     return np.isin(np.array(problem.rows.topics), problem.options.topics)[problem.rows.topic]
 
 
 def _choose_staying(problem: Problem, held: Bools, factor: Ints) -> tuple[Bools, Bools]:
-    """Return masks of the replicas that stay, and of those among which the flow chooses; `held` are of shrinking rows.
+    """Return masks of the replicas that stay, and of the replicas among which the flow chooses.
 
-    Replicas in sync come first, then those out of sync, also on excluded brokers, which keep what they hold; draining
-    ones keep nothing. All replicas of a rank stay before the flow chooses in the next one. Of the rank in which it
-    chooses, the leader stays, and then the first replica if none of those that may stay precedes it: it is the
-    preferred leader.
+    `held` are the live replicas of the rows that shrink. Replicas in sync rank first, then replicas out of sync. Both
+    may be on excluded brokers, which keep what they hold, but not on draining brokers, which keep nothing. All replicas
+    of a rank stay before the flow chooses in the next rank. In the rank where it chooses, the leader stays, and then
+    the first of all replicas that may stay, if it is of this rank: it becomes the preferred leader.
     """
     rows, brokers = problem.rows, problem.brokers
     able = held & brokers.usable[rows.broker]
@@ -302,7 +301,7 @@ def _count_totals(need: _MissingReplicas) -> ShardTotals:
 
 
 def _assemble_replicas(need: _MissingReplicas, added_row: Ints, added_broker: Ints) -> tuple[Ints, Ints]:
-    """Return old and new replicas; a new one takes the place of a lost one, or the end."""
+    """Return old and new replicas in order: a new replica takes the place of a lost one, or stands at the end."""
     rows: PartitionTable = need.problem.rows
     stays = need.kept | (need.disposition != Disposition.PLANNED)[rows.row]
     lost = np.flatnonzero(~stays)
@@ -321,8 +320,8 @@ def _assemble_replicas(need: _MissingReplicas, added_row: Ints, added_broker: In
 def _put_leaders_first(need: _MissingReplicas, row: Ints, broker: Ints, load: Ints) -> Ints:
     """Return the assembled brokers, with a kept replica in front wherever the preferred leader was lost.
 
-    Of a partition that is to have fewer replicas, that is its leader, and the others keep their order: nobody has asked
-    for even leaders. If the leader goes, too, the choice is as for the others.
+    A partition that is to have fewer replicas gets its leader in front, and its other replicas keep their order,
+    because nobody has asked for even leaders. If its leader goes, too, the choice is as for other partitions.
     """
     rows, brokers = need.problem.rows, need.problem.brokers
     leaderless = (need.disposition == Disposition.PLANNED) & ~need.kept[rows.row_starts[:-1]]
@@ -341,12 +340,13 @@ def _put_leaders_first(need: _MissingReplicas, row: Ints, broker: Ints, load: In
     moves_up = fewer[chosen_row]
     move_chosen_first(broker, first[moves_up], at[moves_up])
     first, at = first[~moves_up], at[~moves_up]
+    # The new replica has the place of the lost leader, and changes places with the kept replica.
     broker[first], broker[at] = broker[at], broker[first]
     return broker
 
 
 def _place_missing(need: _MissingReplicas, others: OtherShards) -> tuple[Ints, Ints]:
-    """Return row and broker of every replica to add, in that order. Rows must have enough free brokers."""
+    """Return row and broker of every replica to add, sorted by both. Rows must have enough free brokers."""
     if len(need.incomplete_rows) == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     index, broker = _FillFlow(need, others).solve()
@@ -357,9 +357,9 @@ def _place_missing(need: _MissingReplicas, others: OtherShards) -> tuple[Ints, I
 def _rack_room(need: _MissingReplicas) -> tuple[Ints, Ints]:
     """Return the replicas that each incomplete row may add per group, and how many of them come first.
 
-    The spread is the most even one that the kept replicas allow: see `fair_shares.rack_bounds`, here for each row on
-    its own, because each row keeps other replicas. Brokers without a rack collide with none: they come before a second
-    replica on a rack, whether or not they are racks themselves.
+    The spread is the most even one that the kept replicas allow. It is that of `fair_shares.rack_bounds`, but computed
+    row by row, because rows keep different replicas. Brokers without a rack come before a second replica on a rack,
+    whether each of them is a rack of its own or not.
     """
     brokers, missing = need.problem.brokers, need.missing[need.incomplete_rows]
     groups = int(need.broker_groups.max()) + 1
@@ -374,6 +374,7 @@ def _rack_room(need: _MissingReplicas) -> tuple[Ints, Ints]:
 
 
 def _fill_height_per_rack(places: Ints, racked: Bools, rf: Ints) -> Ints:
+    # The height is the most replicas on one rack: it grows until every replica has a place.
     on_racks, spare = places[:, racked], places[:, ~racked].sum(axis=1)
     height = np.full(len(places), 1, np.int64)
     for _ in range(int(places.max(initial=1))):
@@ -389,13 +390,14 @@ class _FillFlow:
 
     def __init__(self, need: _MissingReplicas, others: OtherShards) -> None:
         self.need, self.brokers = need, need.problem.brokers
-        #: The brokers that may hold what is placed: also excluded ones, of a row that chooses among its own.
+        #: The brokers that may hold placed replicas. An excluded broker may, for a row that chooses among its own
+        #: replicas.
         self.able = self.brokers.receivers | need.open_brokers.any(axis=0)
         self.most, self.first = _rack_room(need)
         self.topics, topic = np.unique(need.problem.rows.topic[need.incomplete_rows], return_inverse=True)
         self.net = PlacementNetwork(topic, len(self.topics), need.broker_groups)
         self._measure_load(others)
-        # Weights: each exceeds the most that one change of any lower-priority term can be worth.
+        # Each weight exceeds the most that one change of any lower-priority term can be worth.
         self.step = max(1, need.missing_count * len(self.brokers) // _MAX_LEVEL_ARCS)
         self.height_cost = self._compute_load_cost(others)
         self.over_limit = int(self.height_cost.max(initial=0)) + 1
@@ -422,13 +424,16 @@ class _FillFlow:
         for rooms, cost in ((self.first, 0), (self.most - self.first, self.last_place)):
             row, group = np.nonzero(rooms)
             net.add_arcs(net.part[row], net.share[row, group], rooms[row, group], cost)
-        self._add_pool_arcs()
-        self._add_direct_arcs()
+        self._add_replica_arcs()
         self._add_cell_arcs()
-        self._add_level_arcs()
+        # Each further replica on a broker costs the height of its load, so that the lowest brokers get them.
+        broker, step = np.nonzero(np.broadcast_to(self.able[:, None], self.height_cost.shape))
+        over = np.where(self.level[broker] + step * self.step >= self.limit[broker], self.over_limit, 0)
+        net.add_arcs(net.broker[broker], net.sink, self.step, self.height_cost[broker, step] + over)
         return self._decode_flow(net.solve())
 
-    def _add_pool_arcs(self) -> None:
+    def _add_replica_arcs(self) -> None:
+        """Add arcs for the missing replicas: by pools where these are exact, else directly to each open broker."""
         net, need, target = self.net, self.need, self.brokers.receivers
         row, broker = np.nonzero((need.held_brokers | need.lost_brokers) & target)
         keeps = count_pairs(row, need.broker_groups[broker], self.most.shape)
@@ -441,12 +446,9 @@ class _FillFlow:
         topic, self.pool_broker = np.nonzero(used[:, need.broker_groups] & target)
         self.pool_of = net.pool[topic, need.broker_groups[self.pool_broker]]
         self.from_pool = net.add_arcs(self.pool_of, net.cell[topic, self.pool_broker], UNLIMITED, 0)
-
-    def _add_direct_arcs(self) -> None:
-        need = self.need
         open_here = (self.most > 0) & ~self.pooled
         self.direct_row, self.direct_broker = np.nonzero(open_here[:, need.broker_groups] & need.open_brokers)
-        self.direct = self.net.add_replica_arcs(self.direct_row, self.direct_broker, 0)
+        self.direct = net.add_replica_arcs(self.direct_row, self.direct_broker, 0)
 
     def _add_cell_arcs(self) -> None:
         topic, broker = np.nonzero(np.broadcast_to(self.able, self.net.cell.shape))
@@ -455,6 +457,7 @@ class _FillFlow:
         self.net.add_arcs(tail, head, room, 0)
         missing = np.zeros(len(self.topics), np.int64)
         np.add.at(missing, self.net.topic, self.need.missing[self.need.incomplete_rows])
+        # A topic may exceed its ceiling on a broker, at a price that grows with the excess.
         for over, capacity in enumerate((1, 1, 2, 4, 8, 16, UNLIMITED), start=1):
             # No broker gets more of a topic than the topic lacks.
             short = np.flatnonzero(room < missing[topic])
@@ -462,18 +465,13 @@ class _FillFlow:
             room = room + capacity
 
     def _compute_load_cost(self, others: OtherShards) -> Ints:
-        """Return the cost of a broker's next replica: its load in units of an average broker's, from 0 on."""
+        """Return the cost of a broker's further replicas, which grows with its load per capacity."""
         capacity = np.array([float(value) for value in self.brokers.capacity])
         steps = np.arange(0, self.need.missing_count, self.step)
         above = self.level - others.load_targets(self.brokers, self.need.missing_count)
         height = (above[:, None] + steps) * (4 * capacity.mean() / capacity[:, None])
         cost = np.asarray(np.floor(height), np.int64)
         return cost - int(cost[self.able].min(initial=int(cost.min())))
-
-    def _add_level_arcs(self) -> None:
-        broker, step = np.nonzero(np.broadcast_to(self.able[:, None], self.height_cost.shape))
-        over = np.where(self.level[broker] + step * self.step >= self.limit[broker], self.over_limit, 0)
-        self.net.add_arcs(self.net.broker[broker], self.net.sink, self.step, self.height_cost[broker, step] + over)
 
     def _decode_flow(self, flow: Ints) -> tuple[Ints, Ints]:
         hit = flow[self.direct] > 0

@@ -1,7 +1,7 @@
-"""Minimum-cost flows: a network built from arrays, solved by LEMON. No other module uses pylmcf.
+"""Find minimum-cost flows: build a network from arrays, and solve it by LEMON. No other module uses pylmcf.
 
-Its network simplex is the quickest for all but the largest networks of quotas: of 71,000 nodes and 259,000 arcs, it
-takes 7 s, and cost scaling 1.2 s.
+LEMON's network simplex is the quickest method for all networks but the largest ones of quotas. For 71,000 nodes and
+259,000 arcs it takes 7 s, and cost scaling 1.2 s.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ UNLIMITED = 1 << 40
 MIB = 1 << 20
 #: Upper limit of a weight: more mebibytes are counted as this number.
 _MAX_MEBIBYTES = 2**31 - 1
-#: LEMON adds costs up along paths, and gives arcs of its own a cost of 2^62: no path of a network may cost more than
-#: this.
+#: The most that any path of a network may cost. LEMON adds costs up along paths, and gives arcs of its own a cost of
+#: 2^62.
 _MAX_PATH_COST = 1 << 61
 #: Nodes from which cost scaling is used.
 _SCALED_FROM = 30_000
-#: Cost scaling multiplies costs by this and by the nodes. Its prices then are sums along paths, to which it adds less
-#: than as much again: beyond 64 bits, LEMON does not fail, but ends the process.
+#: Cost scaling multiplies costs by `_SCALE` and by the number of nodes. Its prices are sums of these along paths, at
+#: most twice the sum. They must stay below `_LONGEST`: beyond 64 bits, LEMON does not raise an error, but ends the
+#: process.
 _SCALE, _LONGEST = 16, 1 << 63
 
 
@@ -58,7 +59,8 @@ class Network:
         return slice(first, self._arcs)
 
     def add_bounded_arcs(self, tail: Ints, head: Ints, bounds: tuple[Ints, Ints], cost: npt.ArrayLike) -> slice:
-        """Add arcs with a least and a most; their flows are the amounts above the least."""
+        """Add arcs with a least and a most amount; the flows in the solution are the amounts above the least."""
+        # The least amount always flows, and so it is supplied behind the arc and taken away before it.
         low, high = bounds
         tail, head = np.broadcast_arrays(tail, head)
         self.add_supply(tail.ravel(), -low.ravel())
@@ -66,7 +68,7 @@ class Network:
         return self.add_arcs(tail, head, high - low, cost)
 
     def add_supply(self, nodes: Ints, amounts: npt.ArrayLike) -> None:
-        """Add what enters (positive) or leaves (negative) at nodes; repeated calls add up."""
+        """Add amounts that enter (positive) or leave (negative) at nodes; repeated calls add up."""
         nodes = np.atleast_1d(np.asarray(nodes, np.int64))
         self._supplies.append((nodes, np.broadcast_to(np.asarray(amounts, np.int64), nodes.shape)))
 
@@ -75,17 +77,18 @@ class Network:
         return int(flow @ self._concatenate_blocks(3))
 
     def solve(self) -> Ints:
-        """Return the flow on every arc, of least total cost. Raises Infeasible."""
+        """Return the flow of least total cost on every arc. Raises Infeasible."""
         full, capacity, reduction = self._reduce()
         flow, _ = _solve_with_lemon(reduction.arcs, reduction.supply)
         return _unreversed(reduction.flow(flow), full, capacity)
 
     def solve_with_prices(self, path_cost: int) -> tuple[Ints, Ints]:
-        """Return the flow on every arc, of least total cost, and for each node its price. Raises Infeasible.
+        """Return the flow of least total cost on every arc, and the price of each node. Raises Infeasible.
 
-        The price is the least cost at which a unit could get to the node: along every arc with room it grows by at most
-        the cost, along every arc in use by at least the cost. Of all such prices, none above 0, they are the largest.
-        `path_cost` is an upper bound of what a path costs that passes no node twice, arcs backwards included.
+        The price is the least cost at which a unit could get to the node. Along every arc with room the price grows by
+        at most the arc's cost, along every arc in use by at least the cost. Of all such prices that are not above 0,
+        these are the largest. `path_cost` is an upper bound of the cost of a path that passes no node twice, where a
+        path may also take arcs backwards.
         """
         full, capacity, reduction = self._reduce()
         nodes = len(reduction.supply)
@@ -101,12 +104,12 @@ class Network:
         return np.concatenate([block[part] for block in self._blocks]) if self._blocks else np.zeros(0, np.int64)
 
     def _reduce(self) -> tuple[Bools, Ints, Reduction]:
-        """Return a mask of the arcs that are reversed, all capacities, and the smaller network. Raises Infeasible."""
+        """Return a mask of the reversed arcs, all capacities, and the smaller network. Raises Infeasible."""
         tail, head, capacity, cost = (self._concatenate_blocks(part) for part in range(4))
         supply = np.zeros(self._nodes, np.int64)
         for nodes, amounts in self._supplies:
             np.add.at(supply, nodes, amounts)
-        # LEMON takes no negative costs. An arc with one is full, but for what flows back on its reverse.
+        # LEMON takes no negative costs. An arc of negative cost is filled, and its reverse carries what flows back.
         full = cost < 0
         np.subtract.at(supply, tail[full], capacity[full])
         np.add.at(supply, head[full], capacity[full])
@@ -117,7 +120,7 @@ class Network:
 
 
 def _unreversed(carried: Ints, full: Bools, capacity: Ints) -> Ints:
-    """Return the flow on every arc, for one on the arcs of which some are reversed."""
+    # A reversed arc was filled, and its reverse carries back what is too much.
     return np.where(full, capacity - carried, carried)
 
 
@@ -150,9 +153,10 @@ def _solve_by_scaling(arcs: Arcs, supply: Ints) -> tuple[Ints, Ints]:
 
 
 class PlacementNetwork(Network):
-    """The network of a placement, as `balance` and `fill_missing` draw it.
+    """The network of a placement, as the docstrings of `balance` and `fill_missing` draw it.
 
-    `topic` is the topic of each partition, of `topics`; `group` is the rack of each broker, or what stands for one.
+    `topic` is the number of each partition's topic, below `topics`. `group` is the rack of each broker, or the number
+    that stands for a rack.
     """
 
     def __init__(self, topic: Ints, topics: int, group: Ints) -> None:
@@ -179,8 +183,8 @@ def mebibytes(size: Ints) -> Ints:
 def placement_costs(size: Ints, factor: Ints, nodes: int, *, soft: bool) -> tuple[Ints, int, int]:
     """Return the cost of a new replica of each row, the worth of keeping a leader, and the cost of a step off a bound.
 
-    Moves come before bytes, bytes before leaders. Sizes are in mebibytes, rounded up, or in the smallest multiple of a
-    mebibyte whose costs fit. Leaders are left out if their costs do not fit.
+    Fewer moves are worth more than fewer bytes, and these more than leaders that stay. Sizes are in mebibytes, rounded
+    up, or in the smallest multiple of a mebibyte whose costs fit. Leaders have no worth if their costs do not fit.
     """
     for lead, unit in [(1, MIB), (0, MIB), *((0, MIB << shift) for shift in range(4, 60, 4))]:
         weight = -(-size // unit)
@@ -194,6 +198,9 @@ def placement_costs(size: Ints, factor: Ints, nodes: int, *, soft: bool) -> tupl
 
 
 def deal_in_turns(amounts: Ints, broker: Ints, pool: Ints) -> Ints:
-    """Return the broker of every unit, pool by pool, so that neighbours differ; arcs have pool, broker, amount."""
+    """Return the broker of every unit, pool by pool, so that neighbours differ.
+
+    Each arc from a pool to a broker carries an amount of units.
+    """
     brokers = np.repeat(broker, amounts)
     return np.asarray(brokers[np.lexsort((brokers, positions_within(amounts), np.repeat(pool, amounts)))], np.int64)

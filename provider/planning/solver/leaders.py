@@ -1,6 +1,7 @@
-"""Leaders: the preferred leader stays while its broker lives; others are chosen so that leadership becomes even.
+"""Choose leaders, and the order in which other replicas take over, so that both are even over the brokers.
 
-The replicas after the leader take over when it fails, in their order. They are ordered so that failover is even too.
+A preferred leader stays while its broker lives, unless evenness takes another one. The replicas after the leader take
+over when it fails, in their order. They are ordered so that failover is even, too.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ _EXCHANGE_ROUNDS = 200
 def choose_leaders(row: Ints, broker: Ints, second_choice: Bools, load: Ints) -> tuple[Ints, Ints]:
     """Choose one candidate (row, broker) for each row, so that `load` plus the choices is as even as possible.
 
-    A candidate marked as second choice (out of sync, or about to leave) is taken only if a row has no other. Of equally
-    even choices, that with the earliest candidates of the rows is taken: those that Kafka elects itself. Returns the
-    rows in order, and the broker chosen for each.
+    A candidate marked as second choice (out of sync, or about to leave) is taken only if its row has no other
+    candidate. Of equally even choices, the one with the earliest candidates in the rows is taken, as Kafka elects them.
+    Return the rows in order, and the broker chosen for each row.
     """
     rows, index = np.unique(row, return_inverse=True)
     if len(rows) == 0:
@@ -39,6 +40,7 @@ def choose_leaders(row: Ints, broker: Ints, second_choice: Bools, load: Ints) ->
     level -= level.min()
     turn = np.empty_like(index)
     turn[np.argsort(index, kind="stable")] = positions_within(np.bincount(index))
+    # Costs in three ranks: first choices only, then evenness, then early candidates. Each outweighs all of the next.
     worth = int(turn.sum()) + 1
     cost = np.where(second_choice, (int(level.max()) + 1) * worth, 0) + turn
     chosen = _assign_evenly(index, broker, len(load), cost, level * worth)
@@ -46,10 +48,10 @@ def choose_leaders(row: Ints, broker: Ints, second_choice: Bools, load: Ints) ->
 
 
 def _assign_evenly(row: Ints, resource: Ints, resources: int, cost: Ints, level: Ints) -> Bools:
-    """Return a mask of the candidates (row, resource) that are taken: one for each row, of least cost.
+    """Return a mask of the candidates (row, resource) that are taken: one for each row, at the least total cost.
 
-    `level` has the cost of each further candidate of a resource, resource by resource. With growing costs, the cheapest
-    flow has the least sum of squares.
+    `level` has the cost of each further candidate on a resource, resource by resource. Because these costs grow, the
+    cheapest flow has the least sum of squares.
     """
     net = Network()
     rows, nodes, sink = net.add_nodes(int(row.max()) + 1), net.add_nodes(resources), net.add_nodes(1)
@@ -62,7 +64,7 @@ def _assign_evenly(row: Ints, resource: Ints, resources: int, cost: Ints, level:
 
 @dataclass(frozen=True)
 class Replicas:
-    """Replicas of rows: each one's row (ascending), its broker, and flags for current leaders and new replicas."""
+    """Replicas as arrays: row (ascending), broker, and flags for replicas that lead now and for new replicas."""
 
     row: Ints
     broker: Ints
@@ -80,13 +82,15 @@ class LeaderBounds:
 
 
 def leader_bounds(topic: Ints, replicas: Replicas, target: Bools, *, alike: bool) -> list[LeaderBounds]:
-    """Return bounds for leaders, the most even first; the last can always be met.
+    """Return bounds for leaders, the most even first; the last bounds can always be met.
 
-    `even` gives every broker the same share. `proportional` gives each the share of its replicas: a broker that holds
-    every other replica leads every other partition. Brokers that are not `alike` in capacity share by replicas.
+    `even` gives every broker the same share. `proportional` gives a broker the share of its replicas: a broker that
+    holds half of the replicas leads half of the partitions. If brokers are not `alike` in capacity, only
+    `proportional` is fair.
     """
     topics = int(topic.max()) + 1
     share_low, share_high = _proportional_bounds(topic, replicas, topics, len(target))
+    # The same bounds over all partitions, as if they were of one topic.
     total_low, total_high = _proportional_bounds(np.zeros_like(topic), replicas, 1, len(target))
     last = LeaderBounds("proportional", (share_low, share_high), (total_low[0], total_high[0]))
     if not alike:
@@ -101,6 +105,7 @@ def leader_bounds(topic: Ints, replicas: Replicas, target: Bools, *, alike: bool
 
 def _proportional_bounds(topic: Ints, replicas: Replicas, topics: int, brokers: int) -> tuple[Ints, Ints]:
     degree = np.bincount(replicas.row, minlength=len(topic))
+    # Shares are counted in multiples of a common denominator, which keeps their sums exact.
     whole = math.lcm(*np.unique(degree[degree > 0]).tolist())
     cell = topic[replicas.row] * brokers + replicas.broker
     sums = sum_by(whole // degree[replicas.row], cell, topics * brokers).reshape(topics, brokers)
@@ -110,7 +115,8 @@ def _proportional_bounds(topic: Ints, replicas: Replicas, topics: int, brokers: 
 def balanced_leaders(topic: Ints, replicas: Replicas, choices: list[LeaderBounds]) -> tuple[Ints, str]:
     """Return each row's leader, and the name of the first bounds that could be met.
 
-    The leaders have the fewest changes, then the fewest leaders without data. Raises Infeasible.
+    Of all choices within the bounds, this one has the fewest leader changes, then the fewest leaders without data.
+    Raises Infeasible.
     """
     for bounds in choices:
         leaders = _leaders_within(topic, replicas, bounds)
@@ -124,6 +130,7 @@ def _leaders_within(topic: Ints, replicas: Replicas, bounds: LeaderBounds) -> In
     brokers = bounds.broker[0].size
     parts, cells = net.add_nodes(len(topic)), net.add_nodes(bounds.cell[0].size).reshape(-1, brokers)
     ends, sink = net.add_nodes(brokers), net.add_nodes(1)
+    # One change of leader outweighs any number of leaders without data.
     cost = np.where(replicas.leads, 0, len(topic) + 1) + replicas.added
     chosen = net.add_arcs(parts[replicas.row], cells[topic[replicas.row], replicas.broker], 1, cost)
     net.add_bounded_arcs(cells, ends, bounds.cell, 0)
@@ -141,8 +148,9 @@ def order_for_failover(row: Ints, broker: Ints, brokers: int, *, exact: bool) ->
 
     Replicas are in order within ascending rows. Position by position, the next replica is chosen so that the pairs of
     neighbours are as even as possible (least sum of squares). If `exact`, a flow finds the choice with the fewest
-    changes. For one shard among several, exchanges do: the least sum of squares of one shard is not that of the
-    cluster, and they come as near to that in a fraction of the time, and leave in place what is already even.
+    changes. Otherwise, for one shard among several, exchanges of replicas find a choice. The least sum of squares of
+    one shard is not that of the cluster, and exchanges come as near to that in a fraction of the time. They also leave
+    in place what is already even.
     """
     broker = broker.copy()
     degree = np.bincount(row)
@@ -161,12 +169,13 @@ def order_for_failover(row: Ints, broker: Ints, brokers: int, *, exact: bool) ->
 def _choose_next_by_flow(index: Ints, turn: Ints, pair: Ints) -> Ints:
     """Return the candidate that each row takes, given each candidate's row, position and pair of brokers."""
     height = positions_within(np.bincount(pair))
+    # The step from n^2 to (n+1)^2 is 2n+1. Times more than the number of rows, it outweighs all changes.
     level = (2 * height + 1) * (int(index[-1]) + 2)
     return np.flatnonzero(_assign_evenly(index, pair, int(pair.max()) + 1, np.where(turn > 0, 1, 0), level))
 
 
 def _choose_next_by_exchanges(index: Ints, turn: Ints, pair: Ints) -> Ints:
-    """Return the same by exchanges, the highest worth first; each row starts with its first candidate."""
+    """Return the candidate that each row takes, found by exchanges from the first candidates, the most worth first."""
     taken = np.flatnonzero(turn == 0)
     height = np.bincount(pair[taken], minlength=int(pair.max(initial=-1)) + 1)
     for _ in range(_EXCHANGE_ROUNDS):
@@ -187,7 +196,7 @@ def _choose_next_by_exchanges(index: Ints, turn: Ints, pair: Ints) -> Ints:
 
 
 def move_chosen_first(broker: Ints, first: Ints, chosen: Ints) -> None:
-    """Put the chosen replicas first; the replicas that they pass keep their order."""
+    """Move the chosen replicas to the places `first`, in place; the replicas that they pass keep their order."""
     moved = chosen > first
     first, chosen = first[moved], chosen[moved]
     for step in range(int((chosen - first).max(initial=0))):
@@ -197,7 +206,7 @@ def move_chosen_first(broker: Ints, first: Ints, chosen: Ints) -> None:
 
 @dataclass(frozen=True)
 class Leadership:
-    """Per topic and broker: leaders that can be kept, and the fewest and most allowed; the same bounds per broker."""
+    """Leaders that can be kept, and bounds for leaders: per topic and broker (`cell`), and per `broker`."""
 
     kept: Ints
     cell: tuple[Ints, Ints]
@@ -207,7 +216,7 @@ class Leadership:
 
 
 def build_leadership(candidate: CandidatePlan, brokers: int, sharing: int) -> Leadership | None:
-    """Return the leadership of the planned rows, None if there is none; `sharing` brokers are fit to lead."""
+    """Return the leadership of the planned rows, or None without such rows; `sharing` is how many brokers may lead."""
     rows, planned = candidate.rows, candidate.disposition == Disposition.PLANNED
     if not planned.any() or sharing == 0:
         return None
@@ -238,8 +247,8 @@ def fewest_leader_changes(leadership: Leadership) -> int | None:
     leaders no less even than these. A topic assigns its leaderships to brokers: as many as it already leads there are
     kept, and each further one is a change. One flow finds the fewest changes.
 
-    Return None if there are more than `MAX_FLOW_CELLS` for a flow, or if it has no solution: `keepable_leaders` then
-    gives the two sums that the flow contains, which are never above its result.
+    Return None if topics and brokers are too many for a flow (`MAX_FLOW_CELLS`), or if it has no solution. A caller
+    then has the sums of `keepable_leaders`, which give a weaker bound.
     """
     low = leadership.cell[0]
     if low.size > MAX_FLOW_CELLS:
@@ -255,6 +264,7 @@ def fewest_leader_changes(leadership: Leadership) -> int | None:
         gained = net.total_cost(net.solve())
     except Infeasible:
         return None
+    # The flow distributes the leaders beyond the floors; each of them that it does not keep is a change.
     beyond_floors = int(leadership.partitions.sum() - low.sum())
     return beyond_floors + gained + int(np.maximum(low - leadership.kept, 0).sum())
 
@@ -262,14 +272,14 @@ def fewest_leader_changes(leadership: Leadership) -> int | None:
 def add_leader_arcs(
     net: Network, topic: Ints, broker: Ints, tiers: Sequence[npt.NDArray[Any]], bounds: tuple[Ints, Ints]
 ) -> list[tuple[tuple[Ints, ...], slice]]:
-    """Add arcs for the leaders of each topic on each broker beyond the floor: those kept gain, changes cost nothing.
+    """Add arcs for the leaders of each topic on each broker beyond the floor: kept leaders gain, changes cost nothing.
 
     `topic` has a node for each topic; `broker` a node for each cell of topic and broker. `tiers` are tables of the
-    leaders that could stay in each cell, the surest first; a leader that is kept gains 1, and 1 more for each further
-    tier that it is in. Returns the cells and the flows of each block of arcs.
+    leaders that could stay in each cell, the surest first. A leader that is kept gains 1, and 1 more for each further
+    tier that it is in. Return the cells and the flows of each block of arcs.
 
-    A topic has as many leaders as partitions, so that the cheapest flow changes the fewest. That keeping gains, and not
-    that a change costs, lets the solver begin with all that may be kept, of which most is.
+    A topic has as many leaders as partitions, so that the cheapest flow changes the fewest. Keeping gains, instead of
+    changes costing, because the solver then begins with all that may be kept, and most of that is kept.
     """
     low, high = bounds
     taken, blocks = low, []
@@ -284,8 +294,8 @@ def add_leader_arcs(
 def keepable_leaders(leadership: Leadership) -> tuple[int, Ints]:
     """Return the number of leaders that the topics can keep, and the number that each broker can keep.
 
-    Both add up over shards, and each is an upper bound: no broker keeps more than it may lead, and no topic keeps what
-    its other brokers' floors take away.
+    Both are upper bounds, and add up over shards: no broker keeps more than it may lead, and no topic keeps leaders
+    that the floors of its other brokers take away.
     """
     low, high = leadership.cell
     kept = np.minimum(leadership.kept, high)

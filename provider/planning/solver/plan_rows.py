@@ -1,9 +1,9 @@
-"""The rows of a plan: the changes of a candidate plan with their reasons, and their order and chunks.
+"""Turn a candidate plan into the rows of a plan: changes with their reasons, in an order, and cut into chunks.
 
 The partitions that are nearest to data loss come first: the fewest in-sync replicas, then the most missing. Among
-equals, a move comes when the brokers that it needs are expected to be free. Each broker is assumed to process its moves
-from the largest on, as many at a time as it may, and a move starts when the last of its brokers reaches it. Any part of
-the plan therefore keeps all brokers busy, and large partitions do not come last.
+equals, moves are in the order in which the brokers that they need are expected to be free. Each broker is assumed to
+process its moves from the largest to the smallest, as many at a time as it may, and a move starts when the last of its
+brokers reaches it. Any part of the plan therefore keeps all brokers busy, and large partitions do not come last.
 """
 
 from __future__ import annotations
@@ -60,13 +60,14 @@ def sending_brokers(rows: PartitionTable, brokers: Brokers) -> Ints:
     """Return the id of the broker that will send each row's data: its leader, or its first replica that is in sync."""
     sender = brokers.ids[rows.broker[rows.row_starts[:-1]]]
     in_sync = np.flatnonzero(rows.in_sync)[::-1]
-    # Of several replicas of a row, the one that is assigned last counts: the first in order.
+    # A row is assigned once for each of its replicas in sync, and the last assignment counts: the first replica in
+    # order.
     sender[rows.row[in_sync]] = brokers.ids[rows.broker[in_sync]]
     return np.where(rows.leader >= 0, rows.leader, sender)
 
 
 def move_reasons(candidate: CandidatePlan, brokers: Brokers, operation: Operation) -> pa.Array:
-    """Return the reason why each changed row moves: the most severe one that applies."""
+    """Return why each changed row moves: the first reason in the list below that applies, and else balance."""
     rows, at = candidate.rows, candidate.changed_rows
     removed = candidate.removed
     moved = _row_mask(candidate.row[candidate.added], rows) | _row_mask(rows.row[removed], rows)
@@ -81,14 +82,14 @@ def move_reasons(candidate: CandidatePlan, brokers: Brokers, operation: Operatio
         (rack_spread_violated(rows.row, rows.broker, len(rows), brokers), MoveReason.RACK_SPREAD),
     ]
     words = pa.array([*(word.value for _, word in applies), MoveReason.BALANCE.value], pa.string())
-    found = np.select([which for which, _ in applies], range(len(applies)), len(applies))
-    return words.take(pa.array(found[at]))
+    reason = np.select([which for which, _ in applies], range(len(applies)), len(applies))
+    return words.take(pa.array(reason[at]))
 
 
 def _row_mask(row: Ints, rows: PartitionTable) -> Bools:
-    found = np.zeros(len(rows), bool)
-    found[row] = True
-    return found
+    mask = np.zeros(len(rows), bool)
+    mask[row] = True
+    return mask
 
 
 def _sorted_broker_lists(row: Ints, broker: Ints, which: Bools, at: Ints, brokers: Brokers) -> pa.Array:
@@ -100,6 +101,7 @@ def _sorted_broker_lists(row: Ints, broker: Ints, which: Bools, at: Ints, broker
 def _broker_lists(row: Ints, broker: Ints, at: Ints, brokers: Brokers) -> pa.Array:
     """Return the ids of the brokers of each row in `at`, as lists."""
     inside = np.isin(row, at)
+    # `at` is ascending and the replicas are in order of their rows, so that the lists come out in order.
     counts = np.bincount(np.searchsorted(at, row[inside]), minlength=len(at))
     offsets = np.concatenate([[0], np.cumsum(counts)])
     ids = pa.array(brokers.ids[broker[inside]], pa.int32())
@@ -108,7 +110,10 @@ def _broker_lists(row: Ints, broker: Ints, at: Ints, brokers: Brokers) -> pa.Arr
 
 @dataclass(frozen=True)
 class MoveQueue:
-    """Moves: in-sync replicas, replicas not in sync, bytes, sending broker; and (owner, into): receiving brokers."""
+    """Moves as arrays: replicas in sync and out of sync, bytes, and sending broker of each move.
+
+    The receiving brokers are pairs: the move `owner[i]` adds a replica on the broker `into[i]`.
+    """
 
     in_sync: Ints
     out_of_sync: Ints
@@ -150,7 +155,7 @@ def start_order(queue: MoveQueue, options: Options) -> Ints:
 
 
 def _work_before(broker: Ints, rank: Ints, work: Floats, at_once: int) -> Floats:
-    """Return the work that comes before each item on its broker, which does so many `at_once`."""
+    """Return the work that comes before each item on its broker, which does `at_once` items at the same time."""
     by_broker = np.lexsort((rank, broker))
     done = np.cumsum(work[by_broker]) - work[by_broker]
     first = np.searchsorted(broker[by_broker], broker[by_broker])

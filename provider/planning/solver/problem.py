@@ -1,7 +1,8 @@
 """The planning problem of one shard as arrays: brokers by index, partitions by row, replicas as one flat list.
 
 `row[i]` is the partition and `broker[i]` the broker (an index into the brokers) of replica `i`. Replicas are in
-assignment order within their partition, partitions in order of topic and number. No object per partition is made.
+assignment order within their partition, partitions in order of topic and number. No Python object is
+made per partition: a shard has tens of thousands, and a cluster a million.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Floats = npt.NDArray[np.float64]
 
 STATES = ("live", "failed", "draining", "down", "new")
 
-#: Pairs of rows and brokers up to which a lookup table is used. It takes as many bytes.
+#: Pairs of rows and brokers up to which a lookup table is used. The table takes one byte for each pair.
 _MANY_PAIRS = 1 << 26
 
 
@@ -98,7 +99,7 @@ def _refuse_invalid_brokers(rows: Sequence[dict[str, object]], excluded: Collect
     if not rows:
         raise PlanError("The cluster is empty: the snapshot names no broker.")
     ids = [row["broker"] for row in rows]
-    twice = next((one for one, other in pairwise(ids) if one == other), None)
+    twice = next((broker for broker, following in pairwise(ids) if broker == following), None)
     if twice is not None:
         raise PlanError(f"Broker {twice} is in the snapshot twice; take a new snapshot.")
     for row in rows:
@@ -155,11 +156,12 @@ class PartitionTable:
         encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
         row, ids = _flatten_lists(table, "replicas")
         isr_row, isr = _flatten_lists(table, "isr")
-        found = cls(
+        partitions = cls(
             topics=tuple(encoded.dictionary.to_pylist()),
             topic=encoded.indices.to_numpy(False).astype(np.int64),
             number=_int_column(table, "partition"),
             row=row,
+            # An id without a broker gets some index here, and is refused below.
             broker=np.minimum(np.searchsorted(brokers.ids, ids), len(brokers) - 1),
             lost=is_pair_in(row, ids, *_flatten_lists(table, "offline")),
             in_sync=is_pair_in(row, ids, isr_row, isr),
@@ -172,10 +174,11 @@ class PartitionTable:
             moving=(_list_lengths(table, "adding") > 0) | (_list_lengths(table, "removing") > 0),
             all_offline=np.asarray(pc.fill_null(table.column("all_offline"), False).to_numpy(), bool),
         )
-        found._refuse_invalid_rows(ids, brokers)
-        return found
+        partitions._refuse_invalid_rows(ids, brokers)
+        return partitions
 
     def _refuse_invalid_rows(self, ids: Ints, brokers: Brokers) -> None:
+        # Each loop runs at most once: it raises for the first fault.
         for at in np.flatnonzero((np.diff(self.topic) == 0) & (np.diff(self.number) == 0))[:1]:
             raise PlanError(f"The partition {self.partition_name(at)} is in the snapshot twice; take a new snapshot.")
         order = np.lexsort((ids, self.row))
@@ -234,7 +237,7 @@ class Problem:
 
 
 class Disposition(IntEnum):
-    """The planned treatment of a partition. Values after PLANNED mean that it needs a change and does not get it."""
+    """The planned treatment of a partition. Values after PLANNED are reasons not to make a change that it needs."""
 
     UNTOUCHED = 0
     PLANNED = 1
@@ -242,7 +245,7 @@ class Disposition(IntEnum):
     ALL_REPLICAS_LOST = 2
     #: A replica is live, and none may lead: a move would wait for a leader to copy from.
     NO_LEADER = 3
-    #: Fewer brokers are left than the partition has replicas. A move that keeps a dead broker would stall.
+    #: Fewer brokers are left than the partition is to have replicas. A move that keeps a dead broker would stall.
     TOO_FEW_BROKERS = 4
     #: It would get fewer replicas than min.insync.replicas, and fewer than it has.
     BELOW_MIN_ISR = 5
@@ -270,7 +273,7 @@ def static_dispositions(problem: Problem) -> Ints:
 
 
 def leaderless_dispositions(problem: Problem) -> Ints:
-    """Return ALL_REPLICAS_LOST or NO_LEADER where nothing can be copied from, and UNTOUCHED elsewhere."""
+    """Return ALL_REPLICAS_LOST or NO_LEADER for rows without a replica to copy from, and UNTOUCHED elsewhere."""
     rows = problem.rows
     live = ~problem.brokers.state_mask("failed")[rows.broker] & ~rows.lost
     none_live = rows.all_offline | (np.bincount(rows.row[live], minlength=len(rows)) == 0)
@@ -292,14 +295,14 @@ def rows_that_lag(problem: Problem) -> Bools:
 
 
 def free_brokers(problem: Problem, kept: Bools) -> Ints:
-    """Return the number of brokers that may receive a replica of each row, which keeps its `kept` ones."""
+    """Return the number of brokers that may receive a replica of each row, which keeps its `kept` replicas."""
     rows, brokers = problem.rows, problem.brokers
     on_target = (kept | rows.lost) & brokers.receivers[rows.broker]
     return np.asarray(int(brokers.receivers.sum()) - np.bincount(rows.row[on_target], minlength=len(rows)), np.int64)
 
 
 def dispositions(problem: Problem, missing: Ints, room: Ints, changes: Bools) -> Ints:
-    """Return each row's disposition when `missing` replicas join those that it keeps, on at most `room` other brokers.
+    """Return each row's disposition if `missing` replicas are to be added, and `room` brokers could receive one.
 
     `changes` marks rows that change even if nothing is missing.
     """
@@ -314,6 +317,7 @@ def dispositions(problem: Problem, missing: Ints, room: Ints, changes: Bools) ->
 def _pinned_rows(rows: PartitionTable, names: Sequence[str]) -> Ints:
     wanted = set(names)
     topics = {name.rsplit("-", 1)[0] for name in wanted}
+    # Names are built only for rows of the named topics: there may be a million rows.
     near = np.array([topic in topics for topic in rows.topics], bool)
     return np.array(
         [row for row in np.flatnonzero(near[rows.topic]) if rows.partition_name(int(row)) in wanted], np.int64
@@ -321,16 +325,16 @@ def _pinned_rows(rows: PartitionTable, names: Sequence[str]) -> Ints:
 
 
 def is_pair_in(row: Ints, value: Ints, other_row: Ints, other_value: Ints) -> Bools:
-    """Return a mask of the pairs (row, value) that are among the other pairs."""
+    """Return a mask of the pairs (row, value) that are among the pairs (other_row, other_value)."""
     values = 1 + max(int(value.max(initial=0)), int(other_value.max(initial=0)))
-    pairs = values * (1 + max(int(row.max(initial=0)), int(other_row.max(initial=0))))
-    mine, other = row * values + value, other_row * values + other_value
-    if pairs > _MANY_PAIRS:
-        return np.isin(mine, other)
+    size = values * (1 + max(int(row.max(initial=0)), int(other_row.max(initial=0))))
+    pairs, other_pairs = row * values + value, other_row * values + other_value
+    if size > _MANY_PAIRS:
+        return np.isin(pairs, other_pairs)
     # A table of all pairs takes a fraction of the time that sorting takes.
-    found = np.zeros(pairs, bool)
-    found[other] = True
-    return np.asarray(found[mine], bool)
+    lookup = np.zeros(size, bool)
+    lookup[other_pairs] = True
+    return np.asarray(lookup[pairs], bool)
 
 
 def equal_pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:
@@ -354,20 +358,26 @@ def count_pairs(row: Ints, column: Ints, shape: tuple[int, int]) -> Ints:
 def sum_by(values: Ints, index: Ints, count: int) -> Ints:
     """Return for each index below `count` the sum of its values, row by row if `values` is a table."""
     # Not bincount, whose weights are floats: byte counts exceed what those hold exactly.
-    found = np.zeros((count, *values.shape[1:]), np.int64)
-    np.add.at(found, index, values)
-    return found
+    sums = np.zeros((count, *values.shape[1:]), np.int64)
+    np.add.at(sums, index, values)
+    return sums
+
+
+def find_in_order(wanted: Ints, values: Ints) -> Ints:
+    """Return where each of the `wanted` values stands in `values`, which are distinct and contain all of them."""
+    order = np.argsort(values)
+    return order[np.searchsorted(values[order], wanted)]
 
 
 def combine_shards(parts: Sequence[Part]) -> Part:
-    """Return the dataclasses of all shards as one: lists are joined in their order, all other values are added up."""
+    """Return the dataclasses of all shards as one: lists are joined in the order of the shards, other values summed."""
     columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(parts[0])}
     return replace(parts[0], **{name: _combine_values(values) for name, values in columns.items()})
 
 
 def _combine_values(values: list[Any]) -> Any:
     if isinstance(values[0], list):
-        return [one for value in values for one in value]
+        return [item for value in values for item in value]
     if isinstance(values[0], dict):
         keys = dict.fromkeys(key for value in values for key in value)
         return {key: sum(value.get(key, 0) for value in values) for key in keys}

@@ -1,6 +1,7 @@
-"""The proof of a plan: its movement, the least movement possible, and the balance before and after.
+"""Measure a candidate plan, and write the fields of its proof: its movement, the least possible, and the balance.
 
-The measures of a candidate plan are counts of one shard, which add up over the shards.
+The measures of a candidate plan are counts of one shard, which add up over the shards. `proof_fields` turns the sums of
+all shards into the proof that people and the checker read.
 """
 
 from __future__ import annotations
@@ -30,19 +31,20 @@ from kafka_steward.planning.solver.problem import (
 
 #: Reasons that mean "not now" rather than "impossible".
 _PINNED = ("in_flight", "pinned", "excluded", "out_of_sync")
-#: The counts that a proof has as they are.
+#: The counts that a proof contains unchanged.
 _COUNTED = (
     *("partitions", "partitions_moved", "replicas_moved", "bytes_moved"),
     *("lower_bound", "leader_changes", "leader_changes_forced"),
 )
-#: How even leaders can be, from the best on. Of many shards, the topics may be even, and the brokers not quite.
+#: The words for how even leaders are, the best first. "topic-even" is for many shards: each topic is led evenly, and
+#: the brokers over all topics not quite.
 LEADER_EVENNESS = ("even", "topic-even", "global-even", "proportional")
-#: Number of topics to name, of those that are spread worst.
+#: The number of topics with the widest spread that a proof names.
 _NAMED = 5
-#: The part of all partitions from which on a broker that is alone in its rack is named.
+#: The part of all partitions from which on a note names a broker that is alone in its rack.
 _MOST = 0.75
-#: Replicas out of sync that the notes of a shard name; the others are counted.
-_NOTED = 10
+#: The number of replicas out of sync that the notes of a shard name; they only count the rest.
+_NAMED_LATE = 10
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class Balance:
         """Measure the balance of the rows with the given replicas."""
         count = len(brokers)
         first = np.flatnonzero(np.diff(row, prepend=-1))
+        # Only a row with a second replica has a next in line.
         lead = first[np.append(np.diff(row) == 0, False)[first]]
         spread = np.zeros(len(rows.topics), np.int64)
         if brokers.receivers.any():
@@ -82,7 +85,7 @@ class Balance:
 
     def report(self, brokers: Brokers) -> dict[str, Any]:
         """Return one side of the field `spread` of a proof."""
-        worst = sorted(self.widest, key=lambda one: (-one[1], one[0]))[:_NAMED]
+        worst = sorted(self.widest, key=lambda topic: (-topic[1], topic[0]))[:_NAMED]
         return {
             "replicas": _summary_per_broker(self.replicas, brokers),
             "leaders": _summary_per_broker(self.leaders, brokers),
@@ -106,7 +109,7 @@ class Measures:
     after: Balance
     bytes_in: Ints
     bytes_out: Ints
-    #: Of the planned partitions: leaders that each broker could keep, and leaders that the plan gives it.
+    #: Leaders of planned partitions that each broker could keep, and leaders that the plan gives it.
     leaders_keepable: Ints
     leaders_planned: Ints
     #: The fewest leader changes, if the shard's flow was solved.
@@ -117,7 +120,7 @@ class Measures:
     #: One price per usable broker that proves the plan minimal. Empty if counting proves it, or no prices were
     #: searched.
     prices: list[int]
-    #: The name of the bounds that the leaders of each shard meet, without those that are not to be even.
+    #: The name of the bounds that the leaders of each shard meet, if they are to be even.
     leader_evenness: list[str]
 
 
@@ -167,6 +170,7 @@ def _count_changes(candidate: CandidatePlan, brokers: Brokers) -> dict[str, int]
         "partitions_moved": len(candidate.changed_rows),
         "replicas_moved": len(added),
         "bytes_moved": int(rows.size[added].sum() + rows.size[rows.row[candidate.catching_up]].sum()),
+        # In the unit of the flows, to compare it with their bound.
         "weight_moved": int(mebibytes(rows.size)[added].sum()),
         "lower_bound": candidate.bound,
         "leader_changes": int((candidate.broker[candidate.row_starts[:-1]] != rows.broker[rows.row_starts[:-1]]).sum()),
@@ -186,7 +190,7 @@ def _lost_racks(brokers: Brokers) -> list[int]:
 
 
 def _count_lost_racks(candidate: CandidatePlan, brokers: Brokers) -> dict[str, int]:
-    """Return for each lost rack how many partitions, of those that had a replica there, get two copies in one rack."""
+    """Return, for each lost rack, the number of partitions with a replica there that get two copies in one rack."""
     rows, racks = candidate.rows, int(brokers.rack.max(initial=-1)) + 1
     lost = _lost_racks(brokers)
     if not lost:
@@ -199,7 +203,7 @@ def _count_lost_racks(candidate: CandidatePlan, brokers: Brokers) -> dict[str, i
 
 
 def rack_notes(measures: Measures, brokers: Brokers, names: Sequence[str | None]) -> Iterator[str]:
-    """Yield notes on racks that are lost, and on brokers that are alone in theirs and get a replica of most partitions.
+    """Yield notes on lost racks, and on brokers that are alone in their rack and get a replica of most partitions.
 
     `names` has the rack of each broker.
     """
@@ -210,6 +214,7 @@ def rack_notes(measures: Measures, brokers: Brokers, names: Sequence[str | None]
             yield f"All brokers of rack {name_of[rack]} are down: {copies} will have two copies in one rack."
     partitions, usable = measures.counts["partitions"], brokers.usable & (brokers.rack >= 0)
     sizes = np.bincount(brokers.rack[usable], minlength=int(brokers.rack.max(initial=-1)) + 1)
+    # Where every rack has one broker, none of them stands out.
     if sizes.max(initial=0) < 2:
         return
     for at in np.flatnonzero(usable & (sizes[brokers.rack] == 1)):
@@ -224,13 +229,11 @@ def rack_notes(measures: Measures, brokers: Brokers, names: Sequence[str | None]
 
 def _catching_up_notes(candidate: CandidatePlan, brokers: Brokers) -> Iterator[str]:
     rows, at = candidate.rows, np.flatnonzero(candidate.catching_up)
-    for one in at[:_NOTED]:
-        name = rows.partition_name(int(rows.row[one]))
-        yield (
-            f"{name} keeps broker {brokers.ids[rows.broker[one]]}, which is not in sync: Kafka completes the move once "
-            "it is."
-        )
-    more = len(np.unique(rows.row[at[_NOTED:]]))
+    for replica in at[:_NAMED_LATE]:
+        name = rows.partition_name(int(rows.row[replica]))
+        broker = brokers.ids[rows.broker[replica]]
+        yield f"{name} keeps broker {broker}, which is not in sync: Kafka completes the move once it is."
+    more = len(np.unique(rows.row[at[_NAMED_LATE:]]))
     if more:
         yield f"{counted(more, 'more partition', 'keeps', 'keep')} a broker that is not in sync."
 
@@ -240,8 +243,8 @@ def proof_fields(measures: Measures, brokers: Brokers, operation: Operation, opt
 
     docs/planning.md explains each field.
 
-    `lower_bound` is proven. For heal and fill it is the number of missing replicas of every partition that can have
-    them. Each must be added somewhere, and each addition counts once, so that no plan that makes those partitions fully
+    `lower_bound` is proven. For heal and fill it is the number of replicas that all partitions which can have them
+    miss. Each must be added somewhere, and each addition counts once, so that no plan that makes those partitions fully
     replicated moves fewer. No replica that is in place is moved, so that the plan moves exactly that many. For
     rebalance, expand and drain it is the cost of the flow, and `prices`, if they could be found, let `check` prove it
     without the flow.
@@ -249,7 +252,9 @@ def proof_fields(measures: Measures, brokers: Brokers, operation: Operation, opt
     counts, before, after = measures.counts, measures.before.report(brokers), measures.after.report(brokers)
     gap = counts["replicas_moved"] - counts["lower_bound"]
     usable = map(str, brokers.ids[brokers.usable])
-    left = [dict(zip(("topic", "partition", "reason"), one, strict=True)) for one in sorted(measures.not_planned)]
+    busiest = max(int(np.max(measures.bytes_in, initial=0)), int(np.max(measures.bytes_out, initial=0)))
+    names = ("topic", "partition", "reason")
+    left = [dict(zip(names, values, strict=True)) for values in sorted(measures.not_planned)]
     unknown = counts["partitions_without_size"]
     notes = (
         [f"{counted(unknown, 'partition', 'has', 'have')} no known size; each counts as 0 bytes."] if unknown else []
@@ -266,10 +271,11 @@ def proof_fields(measures: Measures, brokers: Brokers, operation: Operation, opt
         "brokers_failed": _broker_ids(brokers, "failed"),
         "brokers_draining": _broker_ids(brokers, "draining"),
         "spread": {name: {"before": side, "after": after[name]} for name, side in before.items()},
-        "unplaced": [one for one in left if one["reason"] not in _PINNED],
-        "pinned": [one for one in left if one["reason"] in _PINNED],
+        "unplaced": [row for row in left if row["reason"] not in _PINNED],
+        "pinned": [row for row in left if row["reason"] in _PINNED],
         "prices": dict(zip(usable, measures.prices, strict=False)),
-        "predicted_seconds": _transfer_seconds(measures, options),
+        # The time that the busiest broker needs at the throttle, whatever the order.
+        "predicted_seconds": round(busiest / options.throttle, 1) if options.throttle else None,
         "notes": [*dict.fromkeys(measures.notes), *notes],
     }
 
@@ -289,7 +295,10 @@ def _bound_gap_reason(gap: int, options: Options) -> str | None:
 
 
 def _leader_evenness(measures: Measures, brokers: Brokers) -> str | None:
-    """Return the name of the bounds that all leaders meet: those of the least even shard; None without leaders."""
+    """Return the name of the bounds that all leaders meet, which are those of the least even shard.
+
+    Return None if no leaders are to be even.
+    """
     if not measures.leader_evenness:
         return None
     worst = max(measures.leader_evenness, key=LEADER_EVENNESS.index)
@@ -304,8 +313,8 @@ def _leader_bound(measures: Measures, brokers: Brokers, operation: Operation) ->
         return measures.counts["leader_changes"]
     if len(measures.leader_bounds) == 1 and measures.leader_bounds[0] is not None:
         return measures.leader_bounds[0]
-    # The shards' flows cannot be added up, because brokers are shared. The upper bounds on what each shard could keep
-    # can.
+    # The shards share brokers, so that their flows cannot be added up. The numbers of leaders that each shard could
+    # keep can be: their sum is an upper bound.
     planned, sharing = int(measures.leaders_planned.sum()), max(int(brokers.receivers.sum()), 1)
     most = np.maximum(-(-planned // sharing), measures.leaders_planned)
     by_broker = int(np.minimum(measures.leaders_keepable, most).sum())
@@ -314,14 +323,6 @@ def _leader_bound(measures: Measures, brokers: Brokers, operation: Operation) ->
 
 def _broker_ids(brokers: Brokers, state: str) -> list[int]:
     return [int(broker) for broker in brokers.ids[brokers.state_mask(state)]]
-
-
-def _transfer_seconds(measures: Measures, options: Options) -> float | None:
-    """Return the time that the busiest broker needs at the throttle, whatever the order; None when unthrottled."""
-    if not options.throttle:
-        return None
-    busiest = max(int(np.max(measures.bytes_in, initial=0)), int(np.max(measures.bytes_out, initial=0)))
-    return round(busiest / options.throttle, 1)
 
 
 def _summary_per_broker(values: Ints, brokers: Brokers) -> dict[str, Any]:
@@ -334,9 +335,10 @@ def _summary_per_broker(values: Ints, brokers: Brokers) -> dict[str, Any]:
 
 
 def _failover_summary(pairs: Ints, leaders: Ints, brokers: Brokers) -> dict[str, Any]:
-    """Return adjacent pairs (preferred leader, next in line), and the broker failure that burdens another broker most.
+    """Summarize the pairs (preferred leader, next in line), and name the failure that burdens another broker most.
 
-    `partitions` of `heaviest` is what its successor would lead in addition, `leads` what it would lead in all.
+    In `heaviest`, `partitions` is what the broker that takes over would lead in addition, `leads` what it would lead in
+    all.
     """
     count = len(brokers)
     table = pairs.reshape(count, count)

@@ -1,12 +1,12 @@
-"""Rebalance with `balance="racks"`, for one shard: only partitions that break the rack rule move, and as little as can.
+"""Choose the replicas that a rebalance with `balance="racks"` moves: those that crowd a rack, and no others.
 
-A partition breaks the rule if its replicas could be spread better over the racks. Of its replicas, those that crowd a
-rack give way, and are placed as a heal places missing replicas: on the racks that lack one, where the load is least.
-How many give way is counted: those beyond the most that a rack may hold, or as many as the racks lack, whichever are
-more. No plan that repairs the partition moves fewer.
+A partition breaks the rack rule if its replicas could be spread better over the racks. The replicas that crowd a rack
+give way. They are then placed as a heal places missing replicas: on the racks that lack one, where the load is least.
+Two numbers are counted: the replicas beyond the most that their rack may hold, and the replicas that the racks lack.
+The larger number gives way, and no plan that repairs the partition moves fewer.
 
-A partition with a replica on a broker that is not live is left alone: it is for a heal, which may repair it too. So is
-one with a live replica out of sync, for which Kafka would wait.
+A partition with a replica on a broker that is not live is left to a heal, which may repair its racks, too. A partition
+with a live replica out of sync is left alone as well, because Kafka would wait for that replica.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _bounds = lru_cache(maxsize=4096)(rack_bounds)
 class CrowdedReplicas:
     """A mask of the replicas that give way, the rows that lose them, and notes for the readers of the proof.
 
-    `lagging` are the rows that break the rule and stay, because a live replica is out of sync.
+    `lagging` are the rows that break the rule and stay because a live replica is out of sync.
     """
 
     give_way: Bools
@@ -39,10 +39,10 @@ class CrowdedReplicas:
 
 
 def find_crowded_replicas(problem: Problem) -> CrowdedReplicas:
-    """Return the replicas that give way: of a crowded rack, the busiest first, and its leader only if no other can."""
+    """Return the replicas that give way: in a crowded rack those on the busiest brokers first, and the leader last."""
     rows, brokers = problem.rows, problem.brokers
     suspect = rack_spread_violated(rows.row, rows.broker, len(rows), brokers)
-    # The bounds of a partition on a broker that receives nothing are its own.
+    # A partition on a broker that receives nothing has bounds of its own, which `rack_spread_violated` does not know.
     suspect[rows.row[(brokers.usable & ~brokers.receivers)[rows.broker]]] = True
     suspect &= held_dispositions(problem) == Disposition.UNTOUCHED
     unhealthy = np.zeros(len(rows), bool)
@@ -53,31 +53,33 @@ def find_crowded_replicas(problem: Problem) -> CrowdedReplicas:
     for row in np.flatnonzero(suspect & ~unhealthy).tolist():
         chosen = _choose_of_row(problem, np.arange(rows.row_starts[row], rows.row_starts[row + 1]), load)
         if lags[row]:
+            # Only a row that would have moved is reported.
             lagging += [row] if chosen else []
             continue
         give_way[chosen] = True
+        # The next row sees the brokers without the replicas that have left.
         load[rows.broker[chosen]] -= 1
     return CrowdedReplicas(give_way, np.unique(rows.row[give_way]), np.array(lagging, np.int64), notes)
 
 
 def _choose_of_row(problem: Problem, replicas: Ints, load: Ints) -> list[int]:
-    """Return those of a row's replicas that give way; `load` has the replicas of each broker."""
+    """Return the replicas of a row that give way; `load` has the number of replicas on each broker."""
     rows, brokers = problem.rows, problem.brokers
     broker = dict(zip(replicas.tolist(), rows.broker[replicas].tolist(), strict=True))
-    rack = {one: int(brokers.rack[at]) for one, at in broker.items() if brokers.rack[at] >= 0}
+    rack = {replica: int(brokers.rack[at]) for replica, at in broker.items() if brokers.rack[at] >= 0}
     low, high = _bounds_of_row(problem, rows.broker[replicas])
     held = np.bincount(np.array(list(rack.values()), np.int64), minlength=len(low))
     leader = rows.leader[rows.row[replicas[0]]]
     waiting = sorted(
         rack,
-        key=lambda one: (
-            *(rows.replica_positions[one] == 0, brokers.ids[broker[one]] == leader, rows.in_sync[one]),
-            *(-load[broker[one]], one),
+        key=lambda replica: (
+            *(rows.replica_positions[replica] == 0, brokers.ids[broker[replica]] == leader, rows.in_sync[replica]),
+            *(-load[broker[replica]], replica),
         ),
     )
     chosen: list[int] = []
     while (crowded := _next_crowded(held, low, high, placed=len(chosen))) is not None:
-        gone = next(one for one in waiting if rack[one] == crowded)
+        gone = next(replica for replica in waiting if rack[replica] == crowded)
         waiting.remove(gone)
         chosen.append(gone)
         held[crowded] -= 1
@@ -96,7 +98,8 @@ def _bounds_of_row(problem: Problem, held: Ints) -> tuple[Ints, Ints]:
 
 
 def _next_crowded(held: Ints, low: Ints, high: Ints, *, placed: int) -> int | None:
-    """Return the fullest rack that has to give up a replica, when `placed` are to be placed elsewhere; None if none."""
+    """Return the fullest rack that still has to give up a replica, after `placed` others; None if no rack has to."""
+    # As long as a rack is too full, only such racks give. Then racks give that are above their floor.
     over = (held > high).any()
     if not over and np.maximum(low - held, 0).sum() <= placed:
         return None

@@ -1,9 +1,9 @@
-"""Leaders of shards: each broker has a target number of leaders in each shard, so that the whole cluster is even.
+"""Choose the leaders of a shard by targets: the number of leaders of each broker in it that makes the cluster even.
 
-The targets are the columns of one flow of leaders over topics, shards and brokers, made from the shard summaries alone.
-In a shard, most partitions keep their leader. Only partitions that cannot keep it, and some on brokers that lead too
-many, enter a small flow. If the result is not even, all partitions enter the flow. The brokers' targets are soft
-constraints in it, so that the flow always has a solution.
+The targets come from one flow of leaders over topics, shards and brokers, made from the shard summaries alone. In a
+shard, most partitions keep their leader. Only partitions that cannot keep it, and some on brokers that lead too many,
+enter a small flow. If the result is not even, all partitions enter the flow. The brokers' targets are soft constraints
+in it, so that the flow always has a solution.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from kafka_steward.planning.solver.sharded.summary import ShardSummary
 
 #: Fraction by which a broker's leaders in one shard may differ from its part of the replicas there.
 _SLACK = 0.25
-#: Cost of a leader change, where a leader without data costs 1; and cost of missing a broker's target by one, worth so
-#: many changes. The numbers are small, because the flow takes a third longer with numbers that no sum could outweigh,
-#: and finds the same result.
+#: The cost of a leader change, where a leader without data costs 1, and the cost of missing a broker's target by one,
+#: worth 64 changes. With larger numbers, which no sum of changes could outweigh, the flow takes a third longer and
+#: finds the same result.
 _CHANGE = 16
 _FAR = 64 * (_CHANGE + 1)
-#: For a broker that leads too many: rows that enter the flow, per leader that it must give up and besides. Both are
-#: doubled in each round.
+#: The rows of a broker that leads too many which enter the flow: so many per leader that it must give up, and so many
+#: besides. Both numbers double in each round.
 _ROWS_PER_RELEASE, _ROWS_BESIDE = 2, 8
 _ROUNDS = 5
-#: If a broker missed its target: one row in so many enters the flow besides. The number of rows doubles in each round.
+#: If a broker missed its target, one row in so many enters the flow besides. The number of rows doubles in each round.
 _BESIDE = 32
 
 
@@ -54,12 +54,12 @@ def leader_quotas(summary: ShardSummary, topics: list[int], quotas: Quotas, targ
 
 
 def _round_robin_leaders(sizes: list[int], target: Bools) -> list[Ints]:
-    """Divide each shard's leaders among the brokers, with another phase for each: the sums are even too."""
+    """Divide each shard's leaders evenly, each shard beginning where the last one ended: the sums are even, too."""
     brokers = int(target.sum())
     ends = np.cumsum([0, *sizes])[:, None] + np.arange(brokers)
-    found = np.zeros((len(sizes), len(target)), np.int64)
-    found[:, target] = np.diff(ends // brokers, axis=0)
-    return list(found)
+    leaders = np.zeros((len(sizes), len(target)), np.int64)
+    leaders[:, target] = np.diff(ends // brokers, axis=0)
+    return list(leaders)
 
 
 class _LeaderQuotaFlow:
@@ -74,7 +74,7 @@ class _LeaderQuotaFlow:
         self.low = np.minimum(np.where(target, count // brokers, 0), self.high)
 
     def is_met_by(self, leads: npt.NDArray[np.int32]) -> bool:
-        """Return True if these leaders per topic and broker are all leaders, and even."""
+        """Return True if `leads`, per topic and broker, has a leader for every partition, and is even."""
         within = ((self.low <= leads) & (leads <= self.high)).all()
         low, high = self._level()
         total = leads.sum(axis=0)
@@ -104,7 +104,7 @@ class _LeaderQuotaFlow:
         net.add_supply(sink, -int(summary.partitions.sum()))
         least = sum_by(self.low, shard, parts)
         net.add_supply(share, least)
-        # Those that lead a replica which is likely to be moved away come last.
+        # A leader whose replica is likely to be moved away is the least sure to stay.
         stay = summary.leads_within_floor + np.where(self.extra > 0, summary.leads_beyond_floor, 0)
         arcs = add_leader_arcs(net, topic, share[shard], [stay, summary.leads], (self.low, self.high))
         net.add_bounded_arcs(share, broker, self._shard_bounds(shard, least, slack), 0)
@@ -120,7 +120,7 @@ class _LeaderQuotaFlow:
         if slack is None:
             return np.zeros_like(held), held
         even = held * (np.bincount(shard, weights=self.summary.partitions) / np.maximum(held.sum(axis=1), 1))[:, None]
-        # The others lead as little as topics allow: the receivers may have to lead all.
+        # A broker that is no receiver may lead nothing here: the receivers may have to lead all.
         low = np.where(self.receivers, np.floor(even * (1 - slack)), 0).astype(np.int64)
         return np.minimum(low, held), np.maximum(np.ceil(even * (1 + slack)).astype(np.int64) + 1, least)
 
@@ -145,14 +145,14 @@ def leaders_for_targets(
     if leader is not None:
         return leader, choices[0].name
     for bounds in choices:
-        found = _solve_leader_flow(topic, replicas, bounds.cell, targets)
-        if len(found.topics) == 0:
-            return found.leader, bounds.name
+        choice = _solve_leader_flow(topic, replicas, bounds.cell, targets)
+        if len(choice.topics) == 0:
+            return choice.leader, bounds.name
     raise Infeasible
 
 
 def _mostly_unchanged_leaders(topic: Ints, replicas: Replicas, bounds: tuple[Ints, Ints], targets: Ints) -> Ints | None:
-    """Return leaders of which most are unchanged; None if they do not meet all bounds and targets."""
+    """Return leaders most of which are unchanged; None if such leaders do not meet all bounds and targets."""
     leader = np.full(len(topic), -1)
     leader[replicas.row[replicas.leads]] = replicas.broker[replicas.leads]
     led = _count_per_cell(topic, replicas, replicas.leads, bounds[0].shape)
@@ -163,34 +163,33 @@ def _mostly_unchanged_leaders(topic: Ints, replicas: Replicas, bounds: tuple[Int
     for turn in range(_ROUNDS):
         free |= release_rank < np.where(excess > 0, (_ROWS_PER_RELEASE * excess + _ROWS_BESIDE) << turn, 0)[leader]
         if len(missed):
-            # Between brokers that lead too many and brokers that lead too few, other rows have to change leaders. Any
-            # rows will do.
+            # Leaders reach brokers that lead too few by way of rows of other brokers. Any such rows will do.
             free[:: _BESIDE >> turn] = True
-        found = _choose_free_leaders(topic, replicas, bounds, targets, free)
-        if len(found.topics) == 0 and len(found.brokers) == 0:
-            return found.leader
-        missed = found.brokers
+        choice = _choose_free_leaders(topic, replicas, bounds, targets, free)
+        if len(choice.topics) == 0 and len(choice.brokers) == 0:
+            return choice.leader
+        missed = choice.brokers
         excess[missed] = np.maximum(excess[missed], 1)
-        # A broker that is to lead none, and leads a row, has it because of the topic's bounds on the row's other
-        # brokers: none but rows of the topic can make room there.
-        held = np.isin(found.leader, missed[targets[missed] == 0])
-        free |= np.isin(topic, np.union1d(found.topics, topic[held]))
+        # A broker that is to lead none still leads a row only if the topic's bounds keep the row's other brokers from
+        # it. Only rows of the topic can make room there.
+        held = np.isin(choice.leader, missed[targets[missed] == 0])
+        free |= np.isin(topic, np.union1d(choice.topics, topic[held]))
+        # A flow over most rows takes as long as one over all, which `leaders_for_targets` tries next.
         if free.sum() > len(free) // 2:
             return None
     return None
 
 
 def _count_per_cell(topic: Ints, replicas: Replicas, which: Bools, shape: tuple[int, int]) -> Ints:
-    """Count the replicas in `which` per topic and broker."""
     return count_pairs(topic[replicas.row[which]], replicas.broker[which], shape)
 
 
 def _rows_to_choose(topic: Ints, replicas: Replicas, bounds: tuple[Ints, Ints], led: Ints) -> Bools:
     """Return a mask of the rows that must enter the flow, and of the rows that block them.
 
-    They lost their leader, or are led where too many of their topic are, or could lead where too few of their topic
-    are. They are blocked if, on every broker that holds them, other rows of the topic already lead as many as the
-    ceiling allows.
+    A row must enter if it lost its leader, if its leader leads too many of its topic, or if it is on a broker that
+    leads too few of its topic. It is blocked if other rows of the topic already use up the ceiling of every broker that
+    holds it.
     """
     low, high = bounds
     cell = topic[replicas.row] * high.shape[1] + replicas.broker
@@ -207,7 +206,7 @@ def _rows_to_choose(topic: Ints, replicas: Replicas, bounds: tuple[Ints, Ints], 
 
 
 def _release_order(replicas: Replicas, excess: Ints) -> Ints:
-    """Return each row's rank on its leader's broker: first those that more underloaded brokers could lead."""
+    """Return each row's rank on its leader's broker: rows that more underloaded brokers hold come first."""
     rows = int(replicas.row[-1]) + 1
     row, broker = replicas.row[replicas.leads], replicas.broker[replicas.leads]
     receivers = np.bincount(replicas.row, weights=(excess < 0)[replicas.broker], minlength=rows)
@@ -227,11 +226,11 @@ def _choose_free_leaders(
     part = Replicas(index[replicas.row[mine]], replicas.broker[mine], replicas.leads[mine], replicas.added[mine])
     low, high = (np.maximum(bound - fixed, 0) for bound in bounds)
     left = targets - fixed.sum(axis=0)
-    found = _solve_leader_flow(topic[free], part, (low, high), np.maximum(left, 0))
+    choice = _solve_leader_flow(topic[free], part, (low, high), np.maximum(left, 0))
     leader = np.full(len(topic), -1)
     leader[replicas.row[stays]] = replicas.broker[stays]
-    leader[free] = found.leader
-    return _LeaderChoice(leader, found.topics, np.union1d(found.brokers, np.flatnonzero(left < 0)))
+    leader[free] = choice.leader
+    return _LeaderChoice(leader, choice.topics, np.union1d(choice.brokers, np.flatnonzero(left < 0)))
 
 
 def _solve_leader_flow(topic: Ints, replicas: Replicas, bounds: tuple[Ints, Ints], targets: Ints) -> _LeaderChoice:

@@ -1,13 +1,13 @@
-"""Quotas of replicas per topic and broker where some brokers receive nothing, so that fair shares may be out of reach.
+"""Find the quotas nearest to the fair shares where some brokers receive nothing.
 
-The flow is that of `quotas`, but its bounds give way: each replica of a topic or a broker beyond its bounds is a step,
-and costs more than any chain of moves that could avoid it. The quotas are therefore the nearest to the fair shares, and
-of these need the fewest moves, then the fewest mebibytes. A replica that is in place on a broker that receives nothing
-may stay, and no other comes.
+The fair shares may then be out of reach. The flow is that of `quotas`, but its bounds give way. Each replica of a topic
+or a broker beyond its bounds is a step, and a step costs more than any chain of moves that could avoid it. The quotas
+are therefore the nearest to the fair shares; of all such quotas they need the fewest moves, then the fewest mebibytes.
+On a broker that receives nothing a replica may stay, and no replica is added.
 
-Few pairs of topic and broker make a step, of a number that is the product of both. The flow is solved with the steps
-of topics that cannot do without, and again with those that its prices show to be worth their cost, until there are
-none: at these prices no step that was left out could lower the cost, so that the quotas are those of all steps. Where
+Any pair of topic and broker could make a step, and few do. The flow is first solved with the steps of topics that
+cannot do without. It is solved again with the steps that its prices show to be worth their cost, until no such step is
+left. At these prices no step that was left out could lower the cost, so that the quotas are those of all steps. Where
 racks are independent of each other, options are left out as well, as in `quotas`, and opened in the same way.
 """
 
@@ -45,44 +45,46 @@ def nearest_quotas(problem: QuotaProblem) -> Quotas:
         parts = [_SoftRack(problem, rack).solve_nearest() for rack in np.unique(problem.group).tolist()]
     else:
         parts = [_all_racks(problem)]
+    # Each part decides about its own brokers alone.
     extra = np.zeros(summary.value.shape, np.int32)
     prices = np.zeros(len(problem.group), np.int64)
-    for found in parts:
-        extra[:, found.mine], prices[found.mine] = found.extra[:, found.mine], found.solution.prices[found.mine]
-    cost, steps = sum(found.cost for found in parts), sum(found.steps for found in parts)
+    for nearest in parts:
+        extra[:, nearest.mine] = nearest.extra[:, nearest.mine]
+        prices[nearest.mine] = nearest.solution.prices[nearest.mine]
+    cost, steps = sum(nearest.cost for nearest in parts), sum(nearest.steps for nearest in parts)
     return Quotas(extra, *lower_bound_of_cost(summary, problem.move_cost, cost), prices, steps)
 
 
 @dataclass(frozen=True)
 class _Steps:
-    """Masks of steps: up, beyond a ceiling, per topic and broker; down, below a floor, per guaranteed replica."""
+    """Masks of steps: `up`, beyond a ceiling, per topic and broker; `down`, below a floor, per guaranteed replica."""
 
     up: Bools
     down: Bools
 
     @classmethod
     def possible(cls, problem: QuotaProblem, mine: Bools) -> _Steps:
-        """Return all steps of some brokers. Listed cells have soft bounds, and need no steps."""
+        """Return all steps of the brokers in `mine`. Listed cells have soft bounds, and need no steps."""
         summary = problem.summary
         listed = np.zeros(summary.value.shape, bool)
         listed[summary.cell_topic, summary.cell_broker] = True
         return cls(~listed & problem.receivers & mine, mine[summary.guaranteed_broker])
 
     def open_at_first(self, problem: QuotaProblem, racks: Bools) -> _Steps:
-        """Return the steps of the topics that may have too few places without."""
+        """Return the steps up of the topics that may have too few places without them."""
         return _Steps(self.up & _short_topics(problem, racks)[:, None], np.zeros_like(self.down))
 
     def missing_in(self, opened: _Steps) -> _Steps:
         """Return the steps that are not yet opened."""
         return _Steps(self.up & ~opened.up, self.down & ~opened.down)
 
-    def within(self, other: _Steps) -> _Steps:
+    def within(self, steps: _Steps) -> _Steps:
         """Return the steps that are in both."""
-        return _Steps(self.up & other.up, self.down & other.down)
+        return _Steps(self.up & steps.up, self.down & steps.down)
 
-    def joined_with(self, other: _Steps) -> _Steps:
+    def joined_with(self, steps: _Steps) -> _Steps:
         """Return the steps of both."""
-        return _Steps(self.up | other.up, self.down | other.down)
+        return _Steps(self.up | steps.up, self.down | steps.down)
 
     def any(self) -> bool:
         """Return whether there is a step."""
@@ -90,9 +92,9 @@ class _Steps:
 
     def topics(self, problem: QuotaProblem) -> Bools:
         """Return a mask of the topics with a step."""
-        found = np.asarray(self.up.any(axis=1), bool)
-        found[problem.summary.guaranteed_topic[self.down]] = True
-        return found
+        has_step = np.asarray(self.up.any(axis=1), bool)
+        has_step[problem.summary.guaranteed_topic[self.down]] = True
+        return has_step
 
 
 def _short_topics(problem: QuotaProblem, racks: Bools) -> Bools:
@@ -100,6 +102,7 @@ def _short_topics(problem: QuotaProblem, racks: Bools) -> Bools:
     summary, group = problem.summary, problem.group
     rack = group[:, None] == np.arange(len(racks))
     room = (summary.value > NO_OPTION).astype(np.int64) @ rack
+    # A listed cell on a broker that receives nothing is no place for a new replica.
     listed = np.where(problem.receivers[summary.cell_broker], summary.cell_high, 0)
     np.add.at(room, (summary.cell_topic, group[summary.cell_broker]), listed)
     needed = np.where(problem.separable[:, None], summary.most, summary.least)
@@ -110,9 +113,9 @@ def _short_topics(problem: QuotaProblem, racks: Bools) -> Bools:
 
 @dataclass(frozen=True)
 class _Nearest:
-    """A cheapest flow of some brokers: the cost is that of moves and mebibytes alone; `extra` is with all steps.
+    """A cheapest flow of the brokers in `mine`. `cost` counts moves and mebibytes, without the price of the `steps`.
 
-    The extra replicas of `solution` are without steps up and down.
+    `extra` has the extra replicas with all steps; in `solution` they are without steps up and down.
     """
 
     solution: QuotaSolution
@@ -132,11 +135,11 @@ def _all_racks(problem: QuotaProblem) -> _Nearest:
     opened = possible.open_at_first(problem, np.ones(summary.most.shape[1], bool))
     while True:
         flow = _SoftFlow(problem, everything, opened, (problem.low, problem.high), summary.guaranteed)
-        found = flow.solve_nearest(np.ones(len(problem.group), bool))
-        worth = _worthwhile_steps(problem, found.solution, (found.solution.worth, found.solution.worth))
+        nearest = flow.solve_nearest(np.ones(len(problem.group), bool))
+        worth = _worthwhile_steps(problem, nearest.solution, (nearest.solution.worth, nearest.solution.worth))
         missing = worth.within(possible.missing_in(opened))
         if not missing.any():
-            return found
+            return nearest
         opened = opened.joined_with(missing)
 
 
@@ -145,17 +148,17 @@ def _step_cost(problem: QuotaProblem) -> int:
 
 
 def _release_costs(problem: QuotaProblem) -> Ints:
-    """Return the cost of each step down."""
+    # A step down gives up a guaranteed replica, which then has to be copied elsewhere if it is in place.
     weight = problem.summary.guaranteed_weight
     return _step_cost(problem) + np.where(weight >= 0, problem.move_cost + weight, 0)
 
 
-def _worthwhile_steps(problem: QuotaProblem, found: QuotaSolution, worth: tuple[Ints, Ints]) -> _Steps:
+def _worthwhile_steps(problem: QuotaProblem, solution: QuotaSolution, worth: tuple[Ints, Ints]) -> _Steps:
     """Return the steps up and down that would lower the cost at the prices of a flow.
 
     `worth` is that of a place per topic and rack: the least and the most that it may be.
     """
-    summary, group, prices = problem.summary, problem.group, found.full_prices
+    summary, group, prices = problem.summary, problem.group, solution.full_prices
     up = worth[0][:, group] > _step_cost(problem) + prices
     topic, broker = summary.guaranteed_topic, summary.guaranteed_broker
     return _Steps(up, prices[broker] - worth[1][topic, group[broker]] > _release_costs(problem))
@@ -181,19 +184,19 @@ class _SoftFlow(QuotaFlow):
         self.step, self.release_cost = _step_cost(problem), _release_costs(problem)
 
     def solve_nearest(self, mine: Bools) -> _Nearest:
-        """Return the cheapest flow of the brokers that are `mine`. Raises Infeasible."""
-        found = self.solve()
+        """Return the cheapest flow of the brokers in `mine`. Raises Infeasible."""
+        solution = self.solve()
         up, down = self.flow[self.up], self.flow[self.down]
-        extra = found.extra.copy()
+        extra = solution.extra.copy()
         np.add.at(extra, self.up_at, up)
         at = (self.summary.guaranteed_topic[self.down_at], self.summary.guaranteed_broker[self.down_at])
         np.subtract.at(extra, at, down)
         paid = int(up.sum() + down.sum())
         for below, above in (self.cell_steps, self.broker_steps):
             paid += int(self.flow[above].sum() - self.flow[below].sum())
-        # Each replica up to a floor was paid for as a step that it saves.
+        # The flow gains a step for each replica up to a floor. The sum of the floors turns that into steps missed.
         floors = int(self.summary.cell_low[self.cells].sum() + self.bounds[0].sum())
-        return _Nearest(found, mine, extra, found.cost - paid * self.step, paid + floors)
+        return _Nearest(solution, mine, extra, solution.cost - paid * self.step, paid + floors)
 
     def _path_cost(self) -> int:
         """Return an upper bound of a path's cost, on which a step may come with each move."""
@@ -217,13 +220,13 @@ class _SoftFlow(QuotaFlow):
         return np.asarray(self.flow[self.cell_out] + self.flow[below] + self.flow[above], np.int64)
 
     def _add_broker_arcs(self) -> None:
-        # What is fixed passes through the brokers, so that their prices count it.
+        # The fixed replicas pass through the brokers, so that the brokers' prices count them.
         self.net.add_supply(self.broker, self.fixed)
         self.net.add_supply(self.sink, -int(self.fixed.sum()))
         _, self.broker_steps = self._add_soft_arcs(self.broker, self.sink, self.bounds)
 
     def _add_soft_arcs(self, tail: Ints, head: Ints, bounds: tuple[Ints, Ints]) -> tuple[slice, tuple[slice, slice]]:
-        """Add arcs whose flow misses its bounds at the price of steps: those within, below, and above the bounds."""
+        """Add arcs whose flow may miss its bounds at the price of steps; return those within, below and above them."""
         low, high = bounds
         within = self.net.add_arcs(tail, head, high - low, 0)
         below = self.net.add_arcs(tail, head, low, -self.step)
@@ -233,9 +236,9 @@ class _SoftFlow(QuotaFlow):
 class _SoftRack(RackProblem):
     """The rows of one rack, with soft bounds.
 
-    A row that is neither contended nor has a step open has a range of worths: from that of its most expensive place to
-    that of the cheapest other one. Where the range is empty, options or steps are missing. In all other rows, the flow
-    gives the worth of a place.
+    A row that is neither contended nor has an open step has a range of worths: from the cost of the most expensive
+    place that it takes to the cost of the cheapest other place. If the range is empty, options or steps are missing. In
+    all other rows, the flow gives the worth of a place.
     """
 
     def __init__(self, problem: QuotaProblem, number: int) -> None:
@@ -250,20 +253,21 @@ class _SoftRack(RackProblem):
         opened, taken, widen = self._choose_open_options()
         while True:
             try:
-                found = self._solve_soft(opened, taken)
+                nearest = self._solve_soft(opened, taken)
             except Infeasible:
                 if (opened | ~self.option).all():
                     raise
                 opened = opened | widen()
                 continue
-            options, steps = self._missing(found, opened)
+            options, steps = self._missing(nearest, opened)
             if not (options.any() or steps.any()):
-                return found
+                return nearest
             opened, self.steps = opened | options, self.steps.joined_with(steps)
 
     def _sample_flow(self, rows: Bools, bounds: tuple[Ints, Ints]) -> QuotaFlow:
         part = self._build_part(rows, self.option & rows[:, None], self.wants * 0)
         steps = _Steps(self.steps.up & rows[:, None], self.steps.down)
+        # A sample leaves out the guaranteed replicas, and its bounds are without them.
         none = np.zeros(len(self.problem.group), np.int64)
         return _SoftFlow(self.problem, part, steps, self._only_mine(bounds), none)
 
@@ -274,38 +278,39 @@ class _SoftRack(RackProblem):
         rows = opened.any(axis=1) | self.contended | self.steps.topics(self.problem)
         part = self._build_part(rows, opened, closed.sum(axis=1))
         bounds = self._only_mine((self.problem.low, self.problem.high))
-        found = _SoftFlow(self.problem, part, self.steps, bounds, fixed).solve_nearest(self.mine)
-        for extra in (found.extra, found.solution.extra):
+        nearest = _SoftFlow(self.problem, part, self.steps, bounds, fixed).solve_nearest(self.mine)
+        for extra in (nearest.extra, nearest.solution.extra):
             extra[:, self.columns] += closed
-        return replace(found, cost=found.cost + int(self.cost[closed].sum()))
+        return replace(nearest, cost=nearest.cost + int(self.cost[closed].sum()))
 
-    def _missing(self, found: _Nearest, opened: Bools) -> tuple[Bools, _Steps]:
+    def _missing(self, nearest: _Nearest, opened: Bools) -> tuple[Bools, _Steps]:
         """Return masks of the options and the steps that are closed, and would lower the cost at the prices."""
-        solution = found.solution
+        solution = nearest.solution
         cost = self.cost + solution.full_prices[self.columns]
         taken = (solution.extra[:, self.columns] > 0) & self.option
         least, most = self._worths(solution, cost, taken)
+        # In these rows the flow itself gives the worth of a place.
         known = (self.contended | self.steps.topics(self.problem))[:, None]
         empty = (least > most)[:, None]
-        # Where the range is empty, equals are opened too: any of them may be the one that takes another's place.
+        # Where the range is empty, options of equal cost are opened, too: any of them may take the place of another.
         options = np.where(taken, (cost > most[:, None]) | ((cost == most[:, None]) & empty), cost < least[:, None])
         options |= ~taken & (cost == least[:, None]) & empty
         options &= self.option & ~opened & (known | empty)
-        worth = tuple(np.where(self.racks, one[:, None], 0) for one in (least, most))
+        worth = tuple(np.where(self.racks, bound[:, None], 0) for bound in (least, most))
         steps = _worthwhile_steps(self.problem, solution, (worth[0], worth[1]))
         return options, steps.within(self.possible.missing_in(self.steps))
 
-    def _worths(self, found: QuotaSolution, cost: Ints, taken: Bools) -> tuple[Ints, Ints]:
+    def _worths(self, solution: QuotaSolution, cost: Ints, taken: Bools) -> tuple[Ints, Ints]:
         """Return the least and the most that a place in each row may be worth; the least may be above the most."""
         problem, summary = self.problem, self.problem.summary
         least = np.where(taken, cost, -_NEVER).max(axis=1, initial=-_NEVER)
         most = np.where(self.option & ~taken, cost, _NEVER).min(axis=1, initial=_NEVER)
-        gain = found.full_prices[summary.guaranteed_broker] - _release_costs(problem)
+        gain = solution.full_prices[summary.guaranteed_broker] - _release_costs(problem)
         down = self.possible.down
         np.maximum.at(least, summary.guaranteed_topic[down], gain[down])
-        step = _step_cost(problem) + found.full_prices[self.columns]
+        step = _step_cost(problem) + solution.full_prices[self.columns]
         rises = np.where(self.possible.up[:, self.columns], step, _NEVER)
         most = np.minimum(most, rises.min(axis=1, initial=_NEVER))
         known = self.contended | self.steps.topics(problem)
-        worth = found.worth[:, self.number]
+        worth = solution.worth[:, self.number]
         return np.where(known, worth, least), np.where(known, worth, most)

@@ -1,10 +1,11 @@
-"""An even plan of many shards: shard summaries become shard quotas, each shard is placed within its quota.
+"""Make an even plan of many shards: turn shard summaries into shard quotas, and place each shard within its quota.
 
-In a shard, every topic's number on every broker is given: what is left to choose are the replicas that stay. If each
-partition has one place in a rack, the choice is simple. Of a topic's replicas on a broker the heaviest stay. Those that
-do not stay, and lost ones, take the places left in the rack in turns. A small flow decides which replicas stay only on
-the brokers of partitions that have two replicas in the rack. Racks where partitions have several places go through the
-flow of `balance`, one rack at a time. Whole partitions do so too if the numbers of replicas per rack are not given.
+A quota gives the number of replicas of every topic on every broker. The shard only has to choose the replicas that
+stay. If each partition has one place in a rack, the choice is simple: the heaviest of a topic's replicas on a broker
+stay. Replicas that do not stay, and lost ones, take the places left in the rack in turns. Where partitions have two
+replicas in the rack, a small flow decides which replicas stay on their brokers. Racks where partitions have several
+places go through the flow of `balance`, one rack at a time. So do whole partitions whose numbers of replicas per rack
+are not given.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ MAX_UNSHARDED_PARTITIONS = 150_000
 def is_shardable(operation: Operation, options: Options, partitions: int) -> bool:
     """Return True if an even plan may be put together from shards.
 
-    Disks are balanced with fewer bytes moved by one shard, as long as there are not too many partitions for it.
+    To balance disks, one shard moves fewer bytes than several, so that it is used up to a number of partitions.
     """
     many = options.balance != "bytes" or partitions > MAX_UNSHARDED_PARTITIONS
     return operation in EVEN_OPERATIONS and many
@@ -121,7 +122,7 @@ class ShardedQuotas:
     def needs_one_flow(self, movement: Movement) -> bool:
         """Return True if a gap has to be closed by one flow, and the partitions are not too many for one.
 
-        The gap is in moves, or in leaders if one flow is how to choose those of all shards at once.
+        The gap is in moves, or in leaders if no merged quota is there to choose the leaders of all shards at once.
         """
         missed = self.merged is None and self._misses_level_leaders(movement)
         return (missed or not self.meets_bound(movement)) and movement.partitions <= MAX_UNSHARDED_PARTITIONS
@@ -129,8 +130,8 @@ class ShardedQuotas:
     def needs_leaders_of_all(self, movement: Movement) -> bool:
         """Return True if leaders, unlike replicas, are to be chosen for all shards at once.
 
-        With brokers that receive nothing, some topics may not be led evenly by those that they are on. Which leaders
-        are then the most even is not a question of one shard.
+        With brokers that receive nothing, the brokers of some topics may not be able to lead them evenly. Which leaders
+        are then the most even cannot be decided in one shard.
         """
         missed = self._misses_level_leaders(movement) or set(movement.leader_evenness) > {"even"}
         return self.merged is not None and missed and movement.partitions <= MAX_UNSHARDED_PARTITIONS
@@ -144,6 +145,7 @@ class ShardedQuotas:
         `complete` is the movement of the plan without a budget, of which `measures` may be a part.
         """
         left = complete.replicas - measures.counts["replicas_moved"]
+        # The prices prove only plans that reach the bound.
         prices = self.quotas.prices.tolist() if measures.counts["replicas_moved"] == self.quotas.moves else []
         notes = [*measures.notes, *([NEAREST_NOTE] if self.quotas.steps else [])]
         if left:
@@ -155,6 +157,7 @@ class ShardedQuotas:
                 f"as few this one may be {max(more, 0)} MiB above the least."
             )
         counts = {**measures.counts, "lower_bound": max(self.quotas.moves - left, 0)}
+        # A plan that leaves moves to later plans promises no even leaders.
         evenness = [] if left else measures.leader_evenness
         return replace(measures, counts=counts, prices=prices, notes=notes, leader_evenness=evenness)
 
@@ -177,9 +180,10 @@ def sharded_plan(brokers: Brokers, parts: Sequence[ShardSummary]) -> ShardedQuot
     except Infeasible:
         return None
     topics = [part.topics for part in parts]
-    # Where every broker is excluded, none can take over more leaders.
+    # If every broker is excluded, no broker can take over leaders.
     leads = brokers.has_equal_capacities and bool(brokers.receivers.any())
     leaders = leader_quotas(summary, topics, quotas, brokers.receivers) if leads else None
+    # A proof has prices of usable brokers only.
     quotas = replace(quotas, prices=quotas.prices[brokers.usable])
     merged = None
     if soft and leaders is not None:
@@ -188,7 +192,7 @@ def sharded_plan(brokers: Brokers, parts: Sequence[ShardSummary]) -> ShardedQuot
 
 
 def balance_merged_shards(problem: Problem, merged: MergedQuota) -> CandidatePlan:
-    """Return the new assignments of all shards: replicas within their quotas, leaders as one flow chooses them."""
+    """Return the new assignments of all shards: replicas within their quotas, and leaders chosen by one flow."""
     place = partial(_place_shard, quota=merged.quota)
     return balance_with_placement(problem, place, balanced_leaders, shards=merged.topics)
 
@@ -209,15 +213,16 @@ def balance_shard(problem: Problem, quota: ShardQuota) -> CandidatePlan:
 
 
 def place_within_quota(problem: PlacementProblem, rack: tuple[Ints, Ints], quota: Ints) -> RowsAndBrokers:
-    """Return row and broker of every replica, in that order.
+    """Return row and broker of every replica, sorted by both.
 
     The placement has the fewest moves, then the fewest mebibytes. Raises Infeasible.
     """
     given = rack[1].sum(axis=1) == problem.factor
+    # A topic is separable if the number of replicas per rack is given for each of its partitions.
     separable = np.bincount(problem.topic[~given], minlength=len(quota)) == 0
     pairs = _PartitionRackPairs(problem, np.flatnonzero(separable[problem.topic]), rack[1], quota)
     parts = [pairs.place_single(), pairs.place_several(), _place_inseparable_topics(problem, rack, quota, ~separable)]
-    row, broker = (np.concatenate(found) for found in zip(*parts, strict=True))
+    row, broker = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.lexsort((broker, row))
     return row[order], broker[order]
 
@@ -225,7 +230,6 @@ def place_within_quota(problem: PlacementProblem, rack: tuple[Ints, Ints], quota
 def _place_inseparable_topics(
     problem: PlacementProblem, rack: tuple[Ints, Ints], quota: Ints, chosen: Bools
 ) -> RowsAndBrokers:
-    """Place the topics in `chosen`, partition by partition."""
     rows = np.flatnonzero(chosen[problem.topic])
     if len(rows) == 0:
         return rows, rows
@@ -242,9 +246,9 @@ def _place_by_flow(
     wanted: tuple[Ints, Ints],
     bounds: tuple[tuple[Ints, Ints], Ints],
 ) -> RowsAndBrokers:
-    """Place entries of the given rows, with a topic and a number of replicas each, within bounds per rack and per cell.
+    """Place entries of the given rows by the flow of `balance`, within bounds per rack and a number per cell.
 
-    `entry` is the entry of each replica that is held, -1 for none.
+    `wanted` has each entry's topic and number of replicas; `entry` has the entry of each held replica, -1 for none.
     """
     mine = entry >= 0
     part = PlacementProblem(
@@ -257,13 +261,14 @@ def _place_by_flow(
         problem.receive_excluded,
     )
     rack, cell = bounds
+    # The numbers per cell are given, and so are those per broker: floors and ceilings are equal.
     total = cell.sum(axis=0)
     placed = place_within_bounds(part, Bounds(rack, (cell, cell), (total, total)))
     return rows[placed.row], placed.broker
 
 
 class _PartitionRackPairs:
-    """The places of partitions in racks, one entry per pair of partition and rack."""
+    """The places of partitions in racks: arrays have one entry per pair of a partition and a rack."""
 
     def __init__(self, problem: PlacementProblem, rows: Ints, high: Ints, quota: Ints) -> None:
         self.problem, self.quota, self.groups = problem, quota, high.shape[1]
@@ -282,23 +287,23 @@ class _PartitionRackPairs:
         """Place the pairs of the racks where each partition has one place."""
         mine = ~self.has_several[self.pool]
         held = np.flatnonzero(self.pair >= 0)
-        keeps = self._kept_replicas(held[mine[self.pair[held]]])
+        replica = held[mine[self.pair[held]]]
+        cell = self.problem.replica_cells[replica]
+        # Where a partition has to choose between two replicas, the choices on their brokers depend on each other.
+        contended = np.zeros(self.quota.size, bool)
+        contended[cell[self.chooses[self.pair[replica]]]] = True
+        plain, rival = replica[~contended[cell]], replica[contended[cell]]
+        keeps = np.concatenate([plain[self._heaviest_replicas(plain)], rival[self._most_compatible_replicas(rival)]])
         mine[self.pair[keeps]] = False
         pairs = np.flatnonzero(mine)
+        # Pairs and places are both in the order of the pools, so that they fit one to one.
         pairs = pairs[np.argsort(self.pool[pairs], kind="stable")]
-        # No row gets a place that it had: a broker has one left only if all replicas that it held stay.
+        # No row gets a replica back that it gave up: a broker has places left only if all replicas that it held stay.
         rows = np.concatenate([self.problem.row[keeps], self.row[pairs]])
         return rows, np.concatenate([self.problem.broker[keeps], self._places_left(keeps)])
 
-    def _kept_replicas(self, replica: Ints) -> Ints:
-        cell = self.problem.replica_cells[replica]
-        contended = np.zeros(self.quota.size, bool)
-        contended[cell[self.chooses[self.pair[replica]]]] = True
-        plain, other = replica[~contended[cell]], replica[contended[cell]]
-        return np.concatenate([plain[self._heaviest_replicas(plain)], other[self._most_compatible_replicas(other)]])
-
     def _most_compatible_replicas(self, replica: Ints) -> Bools:
-        """Return a mask of the replicas that stay, of pairs that have to choose and their rivals: the most that can."""
+        """Return a mask of the replicas that stay: the most that can, where pairs have to choose one of two."""
         if len(replica) == 0:
             return np.zeros(0, bool)
         problem, pair = self.problem, self.pair[replica]
@@ -310,12 +315,12 @@ class _PartitionRackPairs:
         cell_node = net.add_nodes(len(cells))
         tail = np.full(len(replica), source[0])
         tail[chooses] = pair_node[which]
-        ones = np.ones(len(replica), np.int64)
-        price, lead, _ = placement_costs(problem.size[problem.row[replica]], ones, int(cell_node[-1]), soft=False)
+        one_each = np.ones(len(replica), np.int64)
+        price, lead, _ = placement_costs(problem.size[problem.row[replica]], one_each, int(cell_node[-1]), soft=False)
         stays = net.add_arcs(tail, cell_node[at], 1, -(price + lead * problem.leads[replica]))
         net.add_arcs(source, pair_node, 1, 0)
         most = self.quota.ravel()[cells]
-        # What an excluded broker does not keep, it could not receive.
+        # An excluded broker must keep its quota, because it cannot receive.
         least = np.where(problem.receive_excluded[cells % len(problem.group)], most, 0)
         net.add_bounded_arcs(cell_node, sink, (least, most), 0)
         net.add_arcs(source, sink, len(replica), 0)
@@ -324,7 +329,7 @@ class _PartitionRackPairs:
         return np.asarray(net.solve()[stays] > 0, bool)
 
     def _heaviest_replicas(self, replica: Ints) -> Bools:
-        """Return a mask of the heaviest replicas of their topic on their broker; of equals, leaders come first."""
+        """Return a mask of the heaviest replicas of each topic on each broker; among equals, leaders come first."""
         problem, cell = self.problem, self.problem.replica_cells[replica]
         order = np.lexsort((~problem.leads[replica], -mebibytes(problem.size)[problem.row[replica]], cell))
         rank = np.empty(len(replica), np.int64)
@@ -332,7 +337,7 @@ class _PartitionRackPairs:
         return np.asarray(rank < self.quota.ravel()[cell], bool)
 
     def _places_left(self, keeps: Ints) -> Ints:
-        """Return the brokers of the places that no replica keeps, rack by rack of each topic, in turns."""
+        """Return the brokers of the places that no replica keeps, in turns, rack by rack of each topic."""
         left = self.quota - np.bincount(self.problem.replica_cells[keeps], minlength=self.quota.size).reshape(
             self.quota.shape
         )
@@ -345,7 +350,7 @@ class _PartitionRackPairs:
         return deal_in_turns(left[topic, broker], broker, pool[topic, broker])
 
     def place_several(self) -> RowsAndBrokers:
-        """Place the pairs of the other racks by the flow, where a rack of a topic is a topic of its own."""
+        """Place the pairs of all other racks by the flow, in which each rack of a topic is a topic of its own."""
         pairs = np.flatnonzero(self.has_several[self.pool])
         if len(pairs) == 0:
             return pairs, pairs

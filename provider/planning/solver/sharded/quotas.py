@@ -1,4 +1,4 @@
-"""Quotas of replicas per topic and broker, over all shards: a flow over topics and brokers, not over partitions.
+"""Find quotas of replicas per topic and broker over all shards, by a flow over topics and brokers, not partitions.
 
 ::
 
@@ -12,12 +12,12 @@ be exchanged for one another in a rack. The cost has two components: moves first
 contended cells.
 
 The flow is solved by column generation, over the few arcs whose outcome is uncertain. If the number of replicas per
-rack is given for each partition, racks are independent of each other, and a topic's rack is a row by itself: at given
-prices of the brokers it takes its cheapest options. Prices come from a sample of the rows. Each row's options are
-ranked by them, and only options near the number that the row takes are open in the flow. Options far ahead are taken,
-and options far behind are not. The flow's own prices then show which of the closed options should change. Those are
-opened, and the flow is solved again, until there are none. At these prices no unit of the flow over all arcs would be
-cheaper elsewhere, so that the flow is the cheapest.
+rack is given for each partition, racks are independent of each other, and each rack of a topic is a row by itself. At
+given prices of the brokers a row takes its cheapest options. The first prices come from a sample of the rows, and rank
+the options of each row. Only options near the number that the row takes are open in the flow. Options far ahead are
+taken without it, and options far behind are not taken. The flow's own prices then show which of the closed options
+should change. These are opened, and the flow is solved again, until no option should change. At these prices no unit of
+the flow over all arcs would be cheaper elsewhere, so that the flow is the cheapest.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ from kafka_steward.planning.solver.sharded.summary import NO_OPTION, ShardSummar
 
 Floats = npt.NDArray[np.float64]
 
-#: Sample size: fraction of the topics, and at least so many topics per broker of the rack.
+#: The size of the sample: a fraction of the topics, and at least so many topics per broker of the rack.
 _SAMPLE, _PER_BROKER = 0.03, 4
 #: Options on either side of the number that a row takes that are open to begin with.
 _WINDOW = 2
-#: For a broker that got too many or too few: options to open for each replica, the nearest first.
+#: Options to open for each replica that a broker got too many or too few, the nearest options first.
 _OPENED_PER_NEED = 4
 #: Topics that choose at once. Between the blocks, brokers that got less than their part become a little cheaper.
 _BLOCK = 48
+#: Beyond every cost.
 _NEVER = 1 << 60
 
 
@@ -72,7 +73,7 @@ class QuotaProblem:
 
     @cached_property
     def move_cost(self) -> int:
-        """The cost of a move: more than all mebibytes, and than twice the sum of any path through the network."""
+        """The cost of a move: more than all mebibytes together, and than twice those on any path of the network."""
         summary = self.summary
         values = (summary.value, summary.guaranteed_weight)
         ways = sum(int(np.maximum(value, 0).sum(dtype=np.int64)) for value in values) + summary.uncontended_weight.sum()
@@ -81,7 +82,7 @@ class QuotaProblem:
 
 @dataclass(frozen=True)
 class QuotaSubproblem:
-    """The part of all topics in a network: their racks, their open options, and what each rack has taken besides."""
+    """The part of all topics that is in a network: racks, open options, and replicas that racks have taken besides."""
 
     rows: Bools
     open: Bools
@@ -92,7 +93,7 @@ class QuotaSubproblem:
 class Quotas:
     """Extra replicas per topic and broker, lower bounds on moves and on mebibytes, and the brokers' prices.
 
-    `steps` is the number of replicas by which topics and brokers miss their bounds: as few as can be.
+    `steps` is the number of replicas by which topics and brokers miss their bounds, which is the fewest possible.
     """
 
     extra: npt.NDArray[np.int32]
@@ -110,9 +111,9 @@ class Quotas:
 
 @dataclass(frozen=True)
 class QuotaSolution:
-    """A flow: extra replicas per topic and broker, its cost, and the worth of a place by its dual prices.
+    """A flow: extra replicas per topic and broker, the flow's cost, and its dual prices.
 
-    `prices` of brokers are in moves, `full_prices` in costs; `worth`, in costs, is that of a place in a topic's rack.
+    `prices` of brokers are in moves, `full_prices` in costs. `worth`, in costs, is that of a place in a topic's rack.
     """
 
     extra: npt.NDArray[np.int32]
@@ -153,11 +154,11 @@ class QuotaFlow:
         # A potential is a sum of moves and of mebibytes, which are worth less than half a move. Rounded, it is the
         # potential of the moves alone.
         moves = (potential + self.move // 2) // self.move
-        prices, full = (found[self.sink[0]] - found[self.broker] for found in (moves, potential))
+        prices, full = (values[self.sink[0]] - values[self.broker] for values in (moves, potential))
         return QuotaSolution(extra, self.net.total_cost(self.flow), prices, full, worth)
 
     def _path_cost(self) -> int:
-        """Return an upper bound of a path's cost: it enters and leaves each broker once, for a move at most."""
+        """Return an upper bound of a path's cost: a path enters and leaves each broker once, for at most a move."""
         racks = np.flatnonzero(self.part.rows.any(axis=0))
         brokers = int(np.isin(self.group, racks).sum())
         return 2 * brokers * self.move
@@ -191,6 +192,7 @@ class QuotaFlow:
         rack = self.rack[topic, self.group[broker]]
         uncontended = np.flatnonzero(number[summary.uncontended_cell] >= 0)
         at = number[summary.uncontended_cell[uncontended]]
+        # A replica that is in place saves a move and its bytes; a new replica costs nothing beyond the base.
         net.add_arcs(rack[at], node[at], 1, -(self.move + summary.uncontended_weight[uncontended]))
         net.add_arcs(rack, node, np.where(self.receivers[broker], UNLIMITED, 0), 0)
         self._add_contenders(node)
@@ -227,8 +229,8 @@ def quotas_by_flow(problem: QuotaProblem) -> Quotas:
     everything = QuotaSubproblem(
         np.ones(summary.most.shape, bool), summary.value > NO_OPTION, np.zeros_like(summary.most)
     )
-    found = QuotaFlow(problem, everything, problem.extra_bounds).solve()
-    return Quotas(found.extra, *lower_bound_of_cost(summary, problem.move_cost, found.cost), found.prices)
+    solution = QuotaFlow(problem, everything, problem.extra_bounds).solve()
+    return Quotas(solution.extra, *lower_bound_of_cost(summary, problem.move_cost, solution.cost), solution.prices)
 
 
 def quotas_by_pricing(problem: QuotaProblem) -> Quotas:
@@ -240,16 +242,16 @@ def quotas_by_pricing(problem: QuotaProblem) -> Quotas:
     prices, cost = np.zeros(len(problem.group), np.int64), 0
     for number in np.unique(problem.group).tolist():
         rack = RackProblem(problem, number)
-        found = rack.solve()
-        extra[:, rack.columns] = found.extra[:, rack.columns]
-        prices[rack.columns] = found.prices[rack.columns]
-        cost += found.cost
+        solution = rack.solve()
+        extra[:, rack.columns] = solution.extra[:, rack.columns]
+        prices[rack.columns] = solution.prices[rack.columns]
+        cost += solution.cost
     return Quotas(extra, *lower_bound_of_cost(summary, problem.move_cost, cost), prices)
 
 
 @dataclass(frozen=True)
 class _OptionRanks:
-    """Each option's rank in its row at some prices, and its distance from the most expensive one that is taken."""
+    """Each option's rank in its row at some prices, and its distance from the most expensive option that is taken."""
 
     rank: npt.NDArray[np.int16]
     distance: Floats
@@ -266,7 +268,7 @@ class RackProblem:
         self.wants = summary.most[:, number]
         self.contended = np.zeros(summary.topics, bool)
         self.contended[summary.contended_topic[summary.contended_group == number]] = True
-        # Replicas that cells touched by a contended cell may take are not left for the options.
+        # Cells that a contended cell touches take some of the row's replicas, which are not left for the options.
         mine = np.flatnonzero(problem.group[summary.cell_broker] == number)
         self.contended[summary.cell_topic[mine]] = True
         fewest, most = (
@@ -283,19 +285,19 @@ class RackProblem:
         opened, taken, widen = self._choose_open_options()
         while True:
             try:
-                found = self._solve_filtered(opened, taken)
+                solution = self._solve_filtered(opened, taken)
             except Infeasible:
                 if (opened | ~self.option).all():
                     raise
                 opened = opened | widen()
                 continue
-            mispriced = self._mispriced_options(found, opened)
+            mispriced = self._mispriced_options(solution, opened)
             if not mispriced.any():
-                return found
+                return solution
             opened = opened | mispriced
 
     def _choose_open_options(self) -> tuple[Bools, Bools, Callable[[], Bools]]:
-        """Return masks of the options that are open at first and that are taken, and what opens more of them."""
+        """Return masks of the options that are open at first and of those taken, and a function that opens more."""
         topics = len(self.wants)
         sample = max(_PER_BROKER * len(self.columns), int(_SAMPLE * topics))
         if sample >= topics:
@@ -305,9 +307,10 @@ class RackProblem:
         return *self._filter_options(ranked, _WINDOW), lambda: self._filter_options(ranked, next(windows))[0]
 
     def _sample_prices(self, topics: Ints) -> Ints:
-        """Return the prices of a sample alone, in which brokers share the replicas as they share all."""
+        """Return the prices in a sample of the topics, with the brokers' bounds scaled down to the sample."""
         rows = np.zeros(len(self.wants), bool)
         rows[topics] = True
+        # The bounds of a sample are scaled down, and a little wider, because it is not quite representative.
         part, total = int(self.wants[rows].sum()), max(int(self.wants.sum()), 1)
         low, high = self.problem.extra_bounds
         slack = 1 + len(self.columns) // 16
@@ -327,11 +330,12 @@ class RackProblem:
         )
 
     def _rank_options(self, prices: Ints) -> _OptionRanks:
-        """Return ranks at these prices.
+        """Return the ranks of all options at these prices.
 
-        Among equals, options come first whose brokers got less than their part so far.
+        Among equals, options on brokers that have got less than their part so far come first.
         """
         summary, cost = self.problem.summary, self.cost + prices[self.columns]
+        # Each broker's part of the replicas of this rack, as a fraction.
         room = ((self.problem.low + self.problem.high) / 2 - summary.guaranteed)[self.columns] / max(
             int(self.wants.sum()), 1
         )
@@ -339,6 +343,7 @@ class RackProblem:
         rank, distance = np.zeros(cost.shape, np.int16), np.zeros(cost.shape)
         for start in range(0, summary.topics, _BLOCK):
             topics = self.shuffled[start : start + _BLOCK]
+            # Tie breaks differ by less than a unit of cost, so that they decide only between options of equal cost.
             tie_break = 0.42 * np.tanh(lack / 24) + self.rng.uniform(0, 0.03, (len(topics), len(lack)))
             key = np.where(self.option[topics], cost[topics] - tie_break, float(_NEVER))
             order = np.argsort(key, axis=1, kind="stable")
@@ -359,7 +364,7 @@ class RackProblem:
         return opened | self._options_to_change(ranked, taken, window * _OPENED_PER_NEED // _WINDOW), taken
 
     def _options_to_change(self, ranked: _OptionRanks, taken: Bools, times: int) -> Bools:
-        """Return a mask of the cheapest options to change of brokers that got too many or too few replicas."""
+        """Return a mask of the options that are cheapest to change on brokers with too many or too few replicas."""
         summary, opened = self.problem.summary, np.zeros_like(taken)
         got = ((ranked.rank < self.middle[:, None]) & self.option).sum(axis=0)
         middle = (summary.cell_low + summary.cell_high) // 2
@@ -382,9 +387,9 @@ class RackProblem:
         bounds = (self.problem.low - left, self.problem.high - left)
         rows = opened.any(axis=1) | self.contended
         part = self._build_part(rows, opened, closed.sum(axis=1))
-        found = QuotaFlow(self.problem, part, self._only_mine(bounds)).solve()
-        found.extra[:, self.columns] += closed
-        return replace(found, cost=found.cost + int(self.cost[closed].sum()))
+        solution = QuotaFlow(self.problem, part, self._only_mine(bounds)).solve()
+        solution.extra[:, self.columns] += closed
+        return replace(solution, cost=solution.cost + int(self.cost[closed].sum()))
 
     def _build_part(self, rows: Bools, opened: Bools, taken: Ints) -> QuotaSubproblem:
         racks = self.problem.summary.most.shape[1]
@@ -394,18 +399,17 @@ class RackProblem:
         return QuotaSubproblem(rows[:, None] & here, everywhere, taken[:, None] * here)
 
     def _only_mine(self, bounds: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-        """Return the bounds of the rack's brokers, and none of the others'."""
         mine = self.problem.group == self.number
         low, high = (np.where(mine, bound, 0) for bound in bounds)
         return low, high
 
-    def _mispriced_options(self, found: QuotaSolution, opened: Bools) -> Bools:
-        """Return a mask of the options that should change at the prices, and of those that could replace them."""
-        cost = np.where(self.option, self.cost + found.full_prices[self.columns], _NEVER)
-        taken = (found.extra[:, self.columns] > 0) & self.option
+    def _mispriced_options(self, solution: QuotaSolution, opened: Bools) -> Bools:
+        """Return a mask of the options that should change at the prices, and of options that could replace them."""
+        cost = np.where(self.option, self.cost + solution.full_prices[self.columns], _NEVER)
+        taken = (solution.extra[:, self.columns] > 0) & self.option
         dearest = np.sort(cost, axis=1)[np.arange(len(cost)), np.clip(self.wants - 1, 0, len(self.columns) - 1)]
         # In rows with a contended cell, the flow gives the worth of a place in the row.
-        worth = np.where(self.contended, found.worth[:, self.number], dearest)[:, None]
+        worth = np.where(self.contended, solution.worth[:, self.number], dearest)[:, None]
         contended, takes = self.contended[:, None], (self.wants > 0)[:, None]
         may = np.where(contended, ~opened, takes) & self.option
         mispriced: Bools = np.where(taken, cost > worth, cost < worth) & may
@@ -414,7 +418,7 @@ class RackProblem:
 
 
 def option_costs(value: npt.NDArray[np.int32], move: int) -> Ints:
-    """Return the cost of an option of each value: a gain if there is a replica to keep."""
+    """Return the cost of an option, given its value: an option with a replica to keep gains a move and its weight."""
     return np.where(value >= 0, -(move + value.astype(np.int64)), 0)
 
 
@@ -427,10 +431,11 @@ def lower_bound_of_cost(summary: ShardSummary, move: int, cost: int) -> tuple[in
 
 @dataclass(frozen=True)
 class ShardQuota:
-    """One shard's part: replicas per topic and broker, as a bit for one more than the floor, and leaders per broker.
+    """One shard's part: replicas per topic and broker, and leaders per broker.
 
-    `leaders` is None if brokers lead in proportion to their replicas, which every shard can ensure on its own. Where
-    the fair shares are out of reach, `far_cells` and `far_amounts` have the replicas that the bit leaves out.
+    `beyond_floor` has one bit per topic and broker, for one replica more than the floor. Where the fair shares are out
+    of reach, `far_cells` and `far_amounts` have the replicas that the bit cannot express. `leaders` is None if brokers
+    lead in proportion to their replicas, which every shard can ensure on its own.
     """
 
     beyond_floor: npt.NDArray[np.uint8]
@@ -440,19 +445,19 @@ class ShardQuota:
 
     def replicas(self, low: Ints) -> Ints:
         """Return replicas per topic and broker, given the floors."""
-        found = np.asarray(low + np.unpackbits(self.beyond_floor, count=low.size).reshape(low.shape), np.int64)
-        found.ravel()[self.far_cells] += self.far_amounts
-        return found
+        amounts = np.asarray(low + np.unpackbits(self.beyond_floor, count=low.size).reshape(low.shape), np.int64)
+        amounts.ravel()[self.far_cells] += self.far_amounts
+        return amounts
 
 
 def shard_quotas(
     summary: ShardSummary, topics: list[int], quotas: Quotas, leaders: list[Ints] | None
 ) -> list[ShardQuota]:
-    """Return the quotas of the shards; `topics` is the number of topics of each."""
-    found = []
+    """Return the quotas of the shards; `topics` has the number of topics of each shard."""
+    shares = []
     for number, part in enumerate(np.split(quotas.extra_beyond_floors(summary), np.cumsum(topics)[:-1])):
         bits = part > 0
         far = np.flatnonzero(part != bits)
-        led = None if leaders is None else leaders[number]
-        found.append(ShardQuota(np.packbits(bits), far, (part - bits).ravel()[far], led))
-    return found
+        leaders_here = None if leaders is None else leaders[number]
+        shares.append(ShardQuota(np.packbits(bits), far, (part - bits).ravel()[far], leaders_here))
+    return shares

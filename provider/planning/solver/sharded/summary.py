@@ -1,14 +1,14 @@
-"""Shard summaries for the quotas of the whole cluster: numbers per topic and broker, and the few contended cells.
+"""Summarize shards for the quotas of the whole cluster: numbers per topic and broker, and the few contended cells.
 
-A topic holds between floor and ceiling of its fair share on each broker. The floor is guaranteed. Only two facts are
-open: which broker gets the one replica more, and its worth there, which is the largest replica beyond the floor that
-could then stay. The worths depend on each other only if a partition has more replicas in a rack than it may keep. Such
-a pair of partition and rack is a contended cell. It is listed on its own, with its partition's size and its contenders,
-the replicas in it, and so are the uncontended replicas that compete with them.
+A topic holds between the floor and the ceiling of its fair share on each broker. The floor is guaranteed. Only two
+facts are open: which broker gets the one replica more, and its worth there, which is the largest replica beyond the
+floor that could then stay. The worths depend on each other only if a partition has more replicas in a rack than it may
+keep. Such a pair of partition and rack is a contended cell. The summary lists it with the size of its partition and
+its replicas, the contenders. It also lists the uncontended replicas that compete with contenders for a broker.
 
 If the fair shares may be out of reach (`soft`), a broker may hold more of a topic than the ceiling, or less than the
-floor. Pairs of topic and broker with replicas above the ceiling are then listed as contended cells are, with all their
-replicas, and so is every guaranteed replica, with the weight that is lost if the broker does not get it.
+floor. Pairs of topic and broker with replicas above the ceiling are then listed like contended cells, with all their
+replicas. Every guaranteed replica is listed, too, with the weight that is lost if the broker does not get it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _NOTHING_TO_KEEP = -1
 class ShardSummary:
     """The summary of one shard. Tables are per topic and broker or rack; replicas beyond the guaranteed ones are extra.
 
-    Weights are mebibytes, rounded up. `value` is the weight that the optional replica of a cell can keep, -1 if there
-    is none to keep, NO_OPTION if there is no option. Contended cells (`contended_*`), their replicas (`contender_*`),
-    the pairs of topic and broker that they touch (`cell_*`), and the uncontended replicas there are lists. So are
-    the guaranteed replicas (`guaranteed_*`), of weight -1 where there is none to keep; the list is empty unless the
-    shares may be out of reach.
+    Weights are mebibytes, rounded up. `value` is the weight that the optional replica of a cell can keep: -1 if there
+    is no replica to keep, NO_OPTION if there is no option. Contended cells (`contended_*`), their replicas
+    (`contender_*`), the pairs of topic and broker that they touch (`cell_*`), and the uncontended replicas there are
+    lists. So are the guaranteed replicas (`guaranteed_*`), with weight -1 where there is no replica to keep; the list
+    is empty unless the shares may be out of reach.
     """
 
     topics: int
@@ -49,7 +49,7 @@ class ShardSummary:
     least: Ints
     most: Ints
     wants: Ints
-    #: Replicas wanted and their weight, and the part of them that is guaranteed.
+    #: The number of replicas wanted and their weight; and the same of the replicas that are guaranteed to stay.
     wanted: Ints
     kept: Ints
     contended_topic: Ints
@@ -67,9 +67,9 @@ class ShardSummary:
     guaranteed_topic: Ints
     guaranteed_broker: Ints
     guaranteed_weight: Ints
-    #: Floors, and partitions led now; of these, those of the replicas that a broker keeps if it gets no more than the
-    #: floor, and those of the one more that it keeps beyond. All are empty if leaders are not planned for all shards
-    #: together.
+    #: Per topic and broker: floors, and partitions led now. Of these, `leads_within_floor` are led by replicas that the
+    #: broker keeps if it gets no more than the floor, and `leads_beyond_floor` by the one more that it may keep. All
+    #: four are empty if leaders are not planned for all shards together.
     low: npt.NDArray[np.int32]
     leads: npt.NDArray[np.int32]
     leads_within_floor: npt.NDArray[np.int32]
@@ -79,6 +79,7 @@ class ShardSummary:
     @classmethod
     def combine(cls, parts: Sequence[ShardSummary]) -> ShardSummary:
         """Combine the summaries of shards, in their order, into one."""
+        # Numbers of topics, contended cells and cells count on from those of the shards before.
         topics = np.cumsum([0, *(part.topics for part in parts)])
         contended = np.cumsum([0, *(len(part.contended_topic) for part in parts)])
         cells = np.cumsum([0, *(len(part.cell_topic) for part in parts)])
@@ -86,20 +87,20 @@ class ShardSummary:
         shifts |= {"contender_of": contended, "uncontended_cell": cells}
         values: dict[str, Any] = {"topics": int(topics[-1])}
         for name in (field.name for field in fields(cls) if field.name != "topics"):
-            found = [getattr(part, name) for part in parts]
+            columns = [getattr(part, name) for part in parts]
             if name in ("held", "guaranteed", "wanted", "kept"):
-                values[name] = np.sum(found, axis=0)
+                values[name] = np.sum(columns, axis=0)
                 continue
             shift = shifts.get(name, np.zeros(len(parts) + 1, np.int32))
-            values[name] = np.concatenate([one + by for one, by in zip(found, shift, strict=False)])
+            values[name] = np.concatenate([column + offset for column, offset in zip(columns, shift, strict=False)])
         return cls(**values)
 
 
 def summarize(problem: PlacementProblem, bounds: Bounds, *, leaders: bool, soft: bool = False) -> ShardSummary:
     """Summarize a shard.
 
-    Of `bounds` only those of racks and of topics are the shard's own. With `leaders`, leaders are counted too. With
-    `soft`, the bounds of topics may be out of reach.
+    Only the bounds per rack and per topic in `bounds` concern the shard alone. With `leaders`, leaders are counted,
+    too. With `soft`, the bounds of topics may be out of reach.
     """
     topics, brokers = bounds.cell[0].shape
     weight = mebibytes(problem.size)
@@ -108,6 +109,7 @@ def summarize(problem: PlacementProblem, bounds: Bounds, *, leaders: bool, soft:
     touching = np.bincount(problem.replica_cells[in_contended], minlength=topics * brokers)
     low, high = (bound.ravel() for bound in bounds.cell)
     listed = touching > 0
+    # Replicas in contended cells may have to leave, so that only the rest of the floor is guaranteed.
     guaranteed = np.maximum(low - touching, 0)
     if soft:
         listed |= np.bincount(problem.replica_cells, minlength=topics * brokers) > high
@@ -139,7 +141,7 @@ def summarize(problem: PlacementProblem, bounds: Bounds, *, leaders: bool, soft:
 
 
 class _RankedReplicas:
-    """Replicas in no contended cell, by topic and broker and, within these, the heaviest first."""
+    """The replicas in no contended cell, by topic and broker and, within these, the heaviest first."""
 
     def __init__(self, problem: PlacementProblem, which: Bools, weight: Ints) -> None:
         cell, weight, leads = problem.replica_cells[which], weight[problem.row[which]], problem.leads[which]
@@ -164,9 +166,9 @@ def _option_values(ranked: _RankedReplicas, low: Ints, optional: Bools) -> npt.N
 def _leader_fields(
     problem: PlacementProblem, ranked: _RankedReplicas, contended: Bools, low: Ints, topics: int
 ) -> dict[str, Any]:
-    """Return the leaders per topic and broker, and those that stay with the floor and with one replica more.
+    """Return the leaders per topic and broker, and the leaders that stay with the floor and with one replica more.
 
-    Of the replicas in `contended` cells it is not known which stay: they count as staying.
+    It is not known which of the replicas in `contended` cells stay: all of them count as staying.
     """
     contended_leads = problem.replica_cells[problem.leads & contended]
     lead_cells, rank = ranked.cell[ranked.leads], ranked.rank[ranked.leads]
@@ -184,6 +186,7 @@ def _leader_fields(
 
 def _contended_fields(problem: PlacementProblem, bounds: Bounds, contended: Bools, weight: Ints) -> dict[str, Any]:
     row, group = np.nonzero(contended)
+    # The number of each contended cell, -1 elsewhere.
     number = np.full(contended.shape, -1)
     number[row, group] = np.arange(len(row))
     cell = number[problem.row, problem.group[problem.broker]]
