@@ -1,4 +1,4 @@
-"""Plans made in this process, without Spark: of a given reassignment, and of a few topics that a user names."""
+"""Make plans in this process, without Spark: of a given reassignment, or of a few topics that a user names."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ def plan_apply_locally(snapshot: SnapshotFolder, out_uri: str, document: Any, op
     given = parse_reassignment(document)
     _target_check(snapshot, {name.topic for name in given}).refuse_impossible(given)
     request = {**options, "reassignment": document}
+    # A reassignment is planned as one shard: nothing is searched, so that its size does not matter.
     shard_rows = max(len(snapshot.partitions), 1)
     write_plan(out_uri, *plan_locally(snapshot, Operation.APPLY.value, request, shard_rows=shard_rows))
     return read_plan(out_uri)
@@ -58,13 +59,14 @@ def plan_topics_locally(
 ) -> tuple[list[Move], dict[str, Any]]:
     """Plan some topics onto `brokers` alone, with the fewest replica moves; return the moves and the proof.
 
-    It is what `kafka-reassign-partitions --generate` is for: only these topics count, each is made even over these
-    brokers and spread over their racks, and keeps its replication factor.
+    This is the purpose of `kafka-reassign-partitions --generate`. Only these topics count. Each of them is made even
+    over these brokers, is spread over their racks, and keeps its replication factor.
 
     Raises PlanError with one message for an unknown topic, for a broker that is not live, for a partition that is
     already being reassigned, and where the brokers are too few.
     """
     known = set(pc.unique(snapshot.partitions.column("topic")).to_pylist())
+    # One sentence is enough: the person corrects the request and tries again.
     for topic in sorted(set(topics) - known)[:1]:
         raise PlanError(f"The cluster has no topic {topic}.")
     chosen = snapshot.partitions.filter(pc.is_in(snapshot.partitions.column("topic"), pa.array(sorted(topics))))
@@ -76,12 +78,14 @@ def plan_topics_locally(
         name = TopicPartition(row["topic"], row["partition"])
         if row["adding"] or row["removing"]:
             raise PlanError(reassigning_fault(name))
+        # A broker that receives nothing may keep a replica that it holds.
         room = len(able | set(brokers).intersection(row["replicas"]))
         if row["target_rf"] > room:
             raise PlanError(
                 f"The partition {name} is to have {row['target_rf']} replicas, and only {room} of the brokers may hold "
                 "one; name more brokers, or lower its replication factor first."
             )
+    # For the planner, all other brokers are to be drained.
     rows = [row | {"state": "live" if row["broker"] in brokers else "draining"} for row in snapshot.brokers.to_pylist()]
     only = replace(snapshot, brokers=pa.Table.from_pylist(rows, snapshot.brokers.schema), partitions=chosen)
     moves, proof = plan_locally(only, Operation.DRAIN.value, options)
@@ -89,7 +93,6 @@ def plan_topics_locally(
 
 
 def _target_check(snapshot: SnapshotFolder, topics: Collection[str]) -> TargetCheck:
-    """Return what the targets of `topics` are checked against."""
     states = dict(zip(*(snapshot.brokers.column(name).to_pylist() for name in ("broker", "state")), strict=True))
     named = snapshot.partitions.filter(pc.is_in(snapshot.partitions.column("topic"), pa.array(sorted(topics))))
     return TargetCheck(

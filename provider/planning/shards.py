@@ -1,9 +1,9 @@
-"""A plan of many shards: the partitions are cut into shards, a kernel runs on each, and the results become one plan.
+"""Plan in shards: cut the partitions into shards, run a kernel on each shard, and make one plan of the results.
 
-The shards may be tables in this process (`local`), or on Spark (`spark.pipeline`): kernels and order of the steps are
-the same. A kernel takes and returns an Arrow table, and carries everything it needs in plain values, so that Spark can
-send it to an executor. It returns an error in the data as a message: an exception raised there would be buried in a
-Java stack trace.
+The shards may be tables in this process (`local`), or on Spark (`spark.pipeline`). Kernels and the order of the steps
+are the same. A kernel takes and returns an Arrow table, and carries everything it needs in plain values, so that Spark
+can send it to an executor. It returns an error in the data as a message, because an exception raised on an executor
+would be buried in a Java stack trace.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ SHARD_ROWS = 30_000
 
 #: One small answer per shard, pickled; or the message of a PlanError.
 ANSWER = pa.schema([pa.field("shard", pa.int32()), pa.field("answer", pa.binary()), pa.field("problem", pa.string())])
-#: Moves (shard, answer and problem empty) and one answer per shard (the rest empty), in one table, because a stage has
-#: one output.
+#: Moves and one answer per shard in one table, because a stage has one output. In the rows of moves, shard, answer and
+#: problem are empty; in the row of the answer, all other columns are.
 _RESULT = pa.schema([*ANSWER, *(field.with_nullable(True) for field in MOVES)])
 
 _NO_PLACEMENT = "No placement was found within the floors and ceilings; this is an error of the planner."
@@ -70,12 +70,12 @@ _NO_PLACEMENT = "No placement was found within the floors and ceilings; this is 
 
 @dataclass(frozen=True)
 class MergedShards:
-    """The shards that were merged into one: the number of topics that each plans."""
+    """The number of topics in each of the shards that were merged into one."""
 
     topics: tuple[int, ...]
 
 
-#: What a shard must know of the others, or its part in the plan of all.
+#: The facts about other shards that a shard must know, or its part in the plan of all shards.
 Part = OtherShards | ShardQuota | DiskShare | MergedShards | MergedQuota | ChangedRows
 #: A function that runs on one shard: its number and rows in, its moves and its answer out.
 Kernel = Callable[[int, pa.Table], pa.Table]
@@ -122,10 +122,10 @@ class TableShards:
 
     def collect_moves(self, kernel: Kernel) -> tuple[pa.Table, list[Any]]:
         """Run a kernel on each shard, and return the moves and the answers in order. Raises PlanError."""
-        found = pa.concat_tables(self.run(kernel, self.tables))
-        is_answer = pc.is_valid(found.column("shard"))
-        answers = read_answers(found.filter(is_answer).select(ANSWER.names).to_pylist())
-        return found.filter(pc.invert(is_answer)).select(MOVES.names), answers
+        results = pa.concat_tables(self.run(kernel, self.tables))
+        is_answer = pc.is_valid(results.column("shard"))
+        answers = read_answers(results.filter(is_answer).select(ANSWER.names).to_pylist())
+        return results.filter(pc.invert(is_answer)).select(MOVES.names), answers
 
     def merge_into_one(self) -> TableShards:
         """Return the same partitions as one shard."""
@@ -227,28 +227,30 @@ def solve_shards(
 
 
 def _solve_even_shards(shards: Shards[Moves], job: PlanningJob, *, topics: int) -> tuple[Moves, Measures]:
+    # The flow of all leaders takes too long for more topics and brokers.
     leaders = topics * len(job.brokers) <= MAX_LEADER_CELLS
     summaries = shards.collect_answers(partial(summarize_shard, job, leaders=leaders))
     parts = sharded_plan(job.brokers, summaries)
-    found = None if parts is None else _plan_within_budget(shards, job, parts.shard_quotas, parts.needs_one_flow)
-    if parts is None or found is None:
+    plan = None if parts is None else _plan_within_budget(shards, job, parts.shard_quotas, parts.needs_one_flow)
+    if parts is None or plan is None:
         merged = MergedShards(tuple(summary.topics for summary in summaries))
+        # One flow over all partitions is exact where quotas are not.
         return _require_placement(*_plan_shards(shards.merge_into_one(), job, [merged]))
-    if parts.merged is not None and parts.needs_leaders_of_all(found[2]):
-        found = _plan_within_budget(shards.merge_into_one(), job, [parts.merged], lambda _complete: False) or found
-    moves, measures, complete = found
+    if parts.merged is not None and parts.needs_leaders_of_all(plan[2]):
+        plan = _plan_within_budget(shards.merge_into_one(), job, [parts.merged], lambda _complete: False) or plan
+    moves, measures, complete = plan
     return moves, parts.with_bound(measures, complete)
 
 
 def _solve_disk_shards(shards: Shards[Moves], job: PlanningJob) -> tuple[Moves, Measures]:
     """Plan even disks: each shard does its part, and the notes are those of all."""
-    others = views_of_others(shards.collect_answers(partial(totals_of_shard, job)))
-    loads = shards.collect_answers(partial(disk_load_of_shard, job, others))
-    shares = disk_shares(loads, others, job.brokers, job.options.tolerance)
-    found = _plan_within_budget(shards, job, shares, lambda _complete: False)
-    if found is None:
+    views = views_of_others(shards.collect_answers(partial(totals_of_shard, job)))
+    loads = shards.collect_answers(partial(disk_load_of_shard, job, views))
+    shares = disk_shares(loads, views, job.brokers, job.options.tolerance)
+    plan = _plan_within_budget(shards, job, shares, lambda _complete: False)
+    if plan is None:
         raise PlanError(_NO_PLACEMENT)
-    moves, measures, complete = found
+    moves, measures, complete = plan
     left = complete.replicas - measures.counts["replicas_moved"]
     notes = [*disk_notes(shares[0].band, complete.load.astype(np.float64), job.brokers), *measures.notes]
     if left:
@@ -259,11 +261,11 @@ def _solve_disk_shards(shards: Shards[Moves], job: PlanningJob) -> tuple[Moves, 
 
 def _solve_rack_shards(shards: Shards[Moves], job: PlanningJob) -> tuple[Moves, Measures]:
     """Repair the racks: as for a heal, each shard places its own, and a budget chooses over all shards."""
-    others = views_of_others(shards.collect_answers(partial(totals_of_shard, job)))
-    found = _plan_within_budget(shards, job, others, lambda _complete: False)
-    if found is None:
+    views = views_of_others(shards.collect_answers(partial(totals_of_shard, job)))
+    plan = _plan_within_budget(shards, job, views, lambda _complete: False)
+    if plan is None:
         raise PlanError(_NO_PLACEMENT)
-    moves, measures, complete = found
+    moves, measures, complete = plan
     left = complete.replicas - measures.counts["replicas_moved"]
     if not left:
         return moves, measures
@@ -293,11 +295,13 @@ def _plan_within_budget(
 def _plan_part_of_moves(
     shards: Shards[Moves], job: PlanningJob, parts: Sequence[Part], rejects: Callable[[Movement], bool]
 ) -> tuple[Moves, Measures, Movement] | None:
-    """Return the same, where rows are chosen over all shards.
+    """Return the same as `_plan_within_budget`, where the budget chooses among the rows of all shards.
 
-    Each shard is solved once: it answers with what it would change, and then gets what is left of that.
+    Each shard is solved once. It answers with the rows that it would change, and then gets back the rows that the
+    budget has chosen.
     """
     answers = shards.collect_answers(partial(moved_rows_of_shard, job, parts))
+    # At least one shard cannot be placed in its part.
     if None in answers:
         return None
     moved = MovedRows.combine([answer[0] for answer in answers])
@@ -313,7 +317,7 @@ def _plan_part_of_moves(
 def _plan_shards(
     shards: Shards[Moves], job: PlanningJob, others: Sequence[Part] | None
 ) -> tuple[Moves, Measures | None]:
-    """Return moves and measures. The measures are None if a shard cannot be placed within its quota."""
+    """Return moves and measures; the measures are None if a shard cannot be placed within its quota."""
     moves, answers = shards.collect_moves(partial(plan_shard, job, others))
     return moves, None if None in answers else combine_shards(answers)
 
@@ -325,7 +329,7 @@ def _require_placement(moves: Moves, measures: Measures | None) -> tuple[Moves, 
 
 
 def totals_of_shard(job: PlanningJob, number: int, table: pa.Table) -> pa.Table:
-    """Answer with the `ShardTotals` of a shard, which the others must know."""
+    """Answer with the `ShardTotals` of a shard, which all shards must know."""
     return _result_table(number, lambda: (shard_totals(job.build_problem(table)), None))
 
 
@@ -366,10 +370,11 @@ def plan_shard(job: PlanningJob, others: Sequence[Part] | None, number: int, tab
         problem = job.build_problem(table)
         part = None if others is None else others[number]
         candidate = _solve_shard(problem, part)
-        found = planned_moves(candidate, problem.brokers, table.column("topic_id").combine_chunks(), job.operation)
+        moves = planned_moves(candidate, problem.brokers, table.column("topic_id").combine_chunks(), job.operation)
+        # One of many shards cannot search prices: those are of the whole cluster.
         alone = part is None or isinstance(part, MergedShards)
-        prices = _find_shard_prices(job, candidate, table, found) if alone else []
-        return measure_candidate(candidate, problem.brokers, prices), found
+        prices = _find_shard_prices(job, candidate, table, moves) if alone else []
+        return measure_candidate(candidate, problem.brokers, prices), moves
 
     return _result_table(number, planned)
 
@@ -391,14 +396,10 @@ def _solve_shard(problem: Problem, part: Part | None) -> CandidatePlan:
 def _balance_shard(problem: Problem, others: OtherShards | None) -> CandidatePlan:
     if problem.options.balance == "racks":
         repaired = fill_missing(problem, others)
-        # Of several shards, a budget chooses over all.
+        # For several shards, `solve_shards` chooses among the rows of all.
         return cut_to_budget(repaired, problem) if others is None else repaired
     balance = balance_disks if problem.options.balance == "bytes" else balance_replicas
     return cut_to_budget(balance(problem), problem)
-
-
-def _apply_to_shard(problem: Problem, _others: OtherShards | None) -> CandidatePlan:
-    return apply_reassignment(problem)
 
 
 #: The solver of each planned operation, for one shard; the other shards' totals are None for an only shard.
@@ -409,23 +410,23 @@ SOLVERS: Mapping[str, Callable[[Problem, OtherShards | None], CandidatePlan]] = 
     Operation.REBALANCE: _balance_shard,
     Operation.EXPAND: _balance_shard,
     Operation.DRAIN: _balance_shard,
-    Operation.APPLY: _apply_to_shard,
+    Operation.APPLY: lambda problem, _others: apply_reassignment(problem),
 }
 
 
-def _find_shard_prices(job: PlanningJob, candidate: CandidatePlan, table: pa.Table, found: pa.Table) -> list[int]:
-    """Return prices that prove an even placement minimal; none if there are none, or the search would take long."""
+def _find_shard_prices(job: PlanningJob, candidate: CandidatePlan, table: pa.Table, moves: pa.Table) -> list[int]:
+    """Return prices that prove an even placement minimal; empty without such prices, or if the search takes long."""
     cells = len(candidate.rows.topics) * len(job.brokers) ** 2
-    # Nothing can be proven of a plan that options keep from evening out everything.
+    # Prices prove only plans that make everything even.
     if job.options.leaves_uneven or job.operation not in EVEN_OPERATIONS or cells > MAX_EXACT_CELLS:
         return []
     touched = table.filter(pa.array(candidate.disposition == Disposition.PLANNED))
-    prices = find_prices(build_outcome(job.broker_table, touched, found, job.options.to_json(job.operation)))
+    prices = find_prices(build_outcome(job.broker_table, touched, moves, job.options.to_json(job.operation)))
     return [] if prices is None else prices.tolist()
 
 
 def _result_table(number: int, work: Callable[[], tuple[Any, pa.Table | None]]) -> pa.Table:
-    """Return the moves of some work on a shard, and in a last row its answer: None if it is infeasible."""
+    """Run some work on a shard, and return its moves, and in a last row its answer: None if it is infeasible."""
     answer: Any = None
     moves, problem = None, None
     try:
@@ -450,9 +451,9 @@ def _add_missing_columns(table: pa.Table) -> pa.Table:
 
 def read_answers(rows: Iterable[Mapping[str, Any]]) -> list[Any]:
     """Return the answers of all shards, in order, from rows of `ANSWER`. Raises PlanError with the first problem."""
-    found = sorted(rows, key=itemgetter("shard"))
-    for row in found:
+    answers = sorted(rows, key=itemgetter("shard"))
+    for row in answers:
         if row["problem"]:
             raise PlanError(row["problem"])
     # Our own kernels wrote them; Spark sends the kernels themselves in the same way.
-    return [pickle.loads(row["answer"]) for row in found]  # noqa: S301
+    return [pickle.loads(row["answer"]) for row in answers]  # noqa: S301

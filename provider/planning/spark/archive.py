@@ -1,8 +1,8 @@
-"""The archive for remote executors: the planning code, LEMON's flow solver and fsspec, in one file.
+"""Make and check the archive for remote executors: the planning code, LEMON's flow solver and fsspec, in one file.
 
 NumPy and pyarrow are left to the cluster, because its Spark needs them for Arrow anyway. Binary parts fit one platform
-and one minor version of Python. The first member says which, and of which code the archive is made; it is read before
-a job is submitted.
+and one minor version of Python. The first member of the archive names these, and the digest of the code that the
+archive holds. It is read before a job is submitted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OURS = (
     *("planning", "service_topics.py"),
 )
 _FACTS = "kafka_steward_archive.json"
-#: More than any of ours: what is longer is not ours.
+#: Bytes that are read of the first member: more than ours ever has.
 _LONGEST_FACTS = 10_000
 
 
@@ -64,7 +64,7 @@ class ArchiveFacts:
 
 
 def make_archive(path: str) -> ArchiveFacts:
-    """Write the archive, a `.tar.gz`, and return what it is made for. Raises PlanError when it cannot be written."""
+    """Write the archive, a `.tar.gz`, and return its facts. Raises PlanError when it cannot be written."""
     facts = ArchiveFacts.of_this_machine()
     content = json.dumps(asdict(facts), indent=2, sort_keys=True).encode()
     try:
@@ -72,6 +72,7 @@ def make_archive(path: str) -> ArchiveFacts:
             first = tarfile.TarInfo(_FACTS)
             first.size = len(content)
             archive.addfile(first, io.BytesIO(content))
+            # The facts come first, so that a reader need not unpack the rest.
             for name, file in sorted(_archive_members()):
                 archive.add(file, name, recursive=False)
     except OSError as error:
@@ -80,11 +81,11 @@ def make_archive(path: str) -> ArchiveFacts:
 
 
 def read_archive_facts(uri: str) -> ArchiveFacts:
-    """Return what the archive at an address is made for. Raises SettingError if it cannot be read, or is not ours."""
+    """Return the facts in the archive at an address. Raises SettingError if it cannot be read, or is not ours."""
     content = _read_first_member(uri)
     try:
-        found = json.loads(content)
-        return ArchiveFacts(**{each.name: str(found[each.name]) for each in fields(ArchiveFacts)})
+        facts = json.loads(content)
+        return ArchiveFacts(**{field.name: str(facts[field.name]) for field in fields(ArchiveFacts)})
     except (ValueError, KeyError, TypeError) as error:
         raise SettingError(_not_ours(uri)) from error
 
@@ -100,6 +101,7 @@ def check_archive(uri: str, facts: ArchiveFacts) -> None:
             f"The archive {uri} is made for Python {facts.python}, and the driver runs Python {here.python}, as "
             f"Spark's executors must, too; make it again with `{MAKE_ARCHIVE}` by Python {here.python}."
         )
+    # The digest is compared and not the version: code that was edited in place has the same version.
     if facts.code != here.code:
         raise SettingError(
             f"The archive {uri} holds other code (of version {facts.version}) than is installed here (version "
@@ -164,7 +166,7 @@ def _archive_members() -> Iterator[tuple[str, Path]]:
     for package in ("pylmcf", "nanobind_backend", "fsspec"):
         folder = _package_folder(package)
         yield from _walk_files(folder, folder.parent)
-    # It reads its own version from its metadata when it is imported.
+    # pylmcf reads its own version from its metadata when it is imported.
     yield from _metadata_files("pylmcf")
 
 
@@ -185,8 +187,8 @@ def _our_members() -> Iterator[tuple[str, Path]]:
 
 
 def _walk_files(start: Path, base: Path) -> Iterator[tuple[str, Path]]:
-    found = [start] if start.is_file() else start.rglob("*")
-    for file in found:
+    files = [start] if start.is_file() else start.rglob("*")
+    for file in files:
         if file.is_file() and "__pycache__" not in file.parts:
             yield str(file.relative_to(base)), file
 

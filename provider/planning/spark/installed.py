@@ -1,4 +1,4 @@
-"""The Spark that is installed with Python: found and checked without being imported.
+"""Find and check the Spark that is installed with Python, without importing it.
 
 Airflow's Spark provider requires the package pyspark-client. It holds the Python code of pyspark without the jars, in
 the same folder, and may be of another version: what pip installs last overwrites the code of what it installed first,
@@ -38,10 +38,10 @@ def find_spark() -> Path:
 
 @dataclass(frozen=True)
 class InstalledSpark:
-    """The Spark that jobs on this machine use. Versions are None where no file tells them.
+    """The Spark that jobs on this machine use. A version is None if no file names it.
 
-    `code_in_place` is the version of the Python code that `import pyspark` finds. Where it differs from `version`, that
-    of the jars, jobs use the code that came with the jars.
+    `version` is that of the jars, and `code_in_place` that of the Python code that `import pyspark` finds. Where they
+    differ, jobs use the code that came with the jars.
     """
 
     home: Path
@@ -60,7 +60,10 @@ def repair_command() -> str:
     pip = f"{sys.executable} -m pip install"
     if util.find_spec("pyspark") is None:
         return f"{pip} 'apache-airflow-providers-apache-spark[pyspark]'"
-    installed = {one.name: one.version for one in metadata.distributions() if one.name.startswith("pyspark")}
+    installed = {
+        package.name: package.version for package in metadata.distributions() if package.name.startswith("pyspark")
+    }
+    # Where only pyspark-client is left, its version is the best guess.
     version = installed.get("pyspark") or installed.get("pyspark-client") or "4.*"
     return f"{pip} --force-reinstall --no-deps pyspark=={version}"
 
@@ -68,7 +71,7 @@ def repair_command() -> str:
 def prefer_code_of_jars() -> None:
     """Make `import pyspark` find the code that belongs to the jars. Call this before the first import of it.
 
-    Raises PlanningFailed as `find_spark` does. Spark sees to it by itself where it starts Python.
+    Raises PlanningFailed as `find_spark` does. A Python that Spark itself starts does not need this.
     """
     home = find_spark()
     if _has_other_code(home):
@@ -78,7 +81,7 @@ def prefer_code_of_jars() -> None:
 
 
 def hadoop_version() -> str | None:
-    """Return the version of Hadoop's jars, such as 3.5.0, which further ones must have; None where none tells it.
+    """Return the version of Hadoop's jars, such as 3.5.0, which further jars must have; None if no jar names it.
 
     Raises PlanningFailed as `find_spark` does.
     """
@@ -91,12 +94,12 @@ _CLIENT_OVER_IT = ", because the package pyspark-client was installed over pyspa
 
 
 def _package_folder() -> str:
-    found = util.find_spec("pyspark")
-    if found is None or found.origin is None:
+    spec = util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise PlanningFailed(
             f"Spark is missing: the package pyspark is not installed on the worker. Run `{repair_command()}`."
         )
-    return str(Path(found.origin).parent)
+    return str(Path(spec.origin).parent)
 
 
 def _has_other_code(home: Path) -> bool:
@@ -107,8 +110,8 @@ def _has_other_code(home: Path) -> bool:
 def _code_version(home: Path) -> str | None:
     """Return the version of the Python code in place; None for a Spark that has only the archive, as SPARK_HOME has."""
     file = home / "version.py"
-    found = _VERSION.search(file.read_text()) if file.is_file() else None
-    return None if found is None else found[1]
+    version = _VERSION.search(file.read_text()) if file.is_file() else None
+    return None if version is None else version[1]
 
 
 def _jars_version(home: Path) -> str | None:

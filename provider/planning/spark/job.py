@@ -1,4 +1,4 @@
-"""The Spark job, as a command line: it reads a snapshot and writes a plan with its proof, or checks a plan.
+"""The command line of the Spark job, which reads a snapshot and writes a plan with its proof, or checks a plan.
 
 `python -m kafka_steward.planning --snapshot URI --out URI --operation heal` runs it on this machine; spark-submit
 starts this file. The proof is the last line on standard output; the plan is in the workspace.
@@ -94,7 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if failure_file is not None:
             Path(failure_file).write_text(str(error), encoding="utf-8")
         return 1
-    if failure_file is None:  # else the caller reads the plan, and its log would have some KB in one line
+    # A caller that names a failure file reads the plan itself, and its log would have some KB in one line.
+    if failure_file is None:
         print(json.dumps(proof, sort_keys=True))
     return 0
 
@@ -204,11 +205,11 @@ def print_verdict(request: CommandLine) -> int:
     verdict = _check_requested_plan(request)
     for message in (*verdict.problems, *verdict.unproven):
         print(message, file=sys.stderr)
-    found: dict[str, object] = {"valid": verdict.ok, "proven": verdict.ok and not verdict.unproven}
+    printed: dict[str, object] = {"valid": verdict.ok, "proven": verdict.ok and not verdict.unproven}
     left = None if verdict.left is None else asdict(verdict.left)
-    found |= {"problems": verdict.problems, "unproven": list(verdict.unproven), "left": left}
-    print(json.dumps(found, sort_keys=True))
-    return 0 if found["proven"] else 1
+    printed |= {"problems": verdict.problems, "unproven": list(verdict.unproven), "left": left}
+    print(json.dumps(printed, sort_keys=True))
+    return 0 if printed["proven"] else 1
 
 
 def _check_requested_plan(request: CommandLine) -> PlanVerdict:

@@ -1,4 +1,4 @@
-"""The JVM of a Spark on this machine: its options, and the archive of Spark's classes from which it starts.
+"""Choose the options of a JVM for Spark on this machine, and record the archive of classes from which it starts fast.
 
 A plan of a few thousand partitions takes a JVM some seconds, in which it mostly loads, verifies and links Spark's
 classes. Java can do that once and map the result into memory afterwards: class-data sharing (JEP 350). The archive is
@@ -26,7 +26,7 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 _JAVA_VERSION = re.compile(r'^JAVA_VERSION="([^"]+)"', re.MULTILINE)
 _RECORDED_WITHIN_S = 600
-#: What a plan is made of while classes are recorded: a broker is down.
+#: The cluster that is planned while classes are recorded: one of its brokers has failed.
 _BROKERS = [{"id": 1}, {"id": 2}, {"id": 3, "state": "failed"}]
 _CURRENT = {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 3]}]}
 
@@ -45,9 +45,9 @@ def local_java_options(home: Path, env: Mapping[str, str] = os.environ) -> str:
 
 
 def record_class_archive(home: Path, env: Mapping[str, str] = os.environ) -> Path:
-    """Record the classes that a plan takes, with the Spark at `home`, unless it has been done; return the archive.
+    """Record the classes that a plan loads, with the Spark at `home`, unless that has been done; return the archive.
 
-    It makes a plan of one partition. An archive is of one Java and one Spark: for others, another one is recorded.
+    It makes a plan of one partition. An archive belongs to one Java and one Spark.
     Raises PlanningFailed if there is no Java, if Spark fails, and if the cache cannot be written.
     """
     java = find_java(env)
@@ -70,8 +70,8 @@ def record_class_archive(home: Path, env: Mapping[str, str] = os.environ) -> Pat
 def find_java(env: Mapping[str, str] = os.environ) -> Path | None:
     """Return the Java that Spark's scripts start; None if there is none."""
     named = env.get("JAVA_HOME")
-    found = f"{named}/bin/java" if named else shutil.which("java", path=env.get("PATH"))
-    return Path(found).resolve() if found and Path(found).exists() else None
+    java = f"{named}/bin/java" if named else shutil.which("java", path=env.get("PATH"))
+    return Path(java).resolve() if java and Path(java).exists() else None
 
 
 def java_version(java: Path) -> str | None:
@@ -80,14 +80,14 @@ def java_version(java: Path) -> str | None:
     The JVM is not started.
     """
     try:
-        found = _JAVA_VERSION.search((java.parent.parent / "release").read_text(encoding="utf-8"))
+        version = _JAVA_VERSION.search((java.parent.parent / "release").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return None if found is None else found[1]
+    return None if version is None else version[1]
 
 
 def _archive_path(java: Path, home: Path) -> Path:
-    """Return where the archive for this Java and this Spark is. Java itself refuses it if either has changed since."""
+    # The key changes with Java and Spark. Java itself refuses an archive if either has changed since.
     jars = sorted((home.resolve() / "jars").glob("*.jar"))
     known = [f"{file}:{file.stat().st_mtime_ns}" for file in (java, *jars)]
     key = hashlib.sha256("\n".join(known).encode()).hexdigest()[:16]

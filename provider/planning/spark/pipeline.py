@@ -1,4 +1,4 @@
-"""The pipeline on Spark, for snapshots of any size: it plans, and it checks a plan. `shards` has the kernels.
+"""Plan on Spark, and check a plan there, for snapshots of any size. `shards` has the kernels.
 
 ::
 
@@ -11,7 +11,7 @@ The driver has read the partitions for their digest. Unless they are very many, 
 plans it, and writes the plan: then Spark neither reads nor writes a file, and shuffles nothing.
 
 Between stages, rows travel as packs: whole tables in Arrow's own format, in one binary column. Spark stores, shuffles
-and passes on a few packs in no time, where it would convert a million rows with their lists cell by cell every time.
+and passes on a few packs in no time. It would convert a million rows with their lists cell by cell every time.
 """
 
 from __future__ import annotations
@@ -65,13 +65,12 @@ from kafka_steward.planning.shards import (
     solve_shards,
 )
 from kafka_steward.planning.solver.plan_rows import order_plan
-from kafka_steward.planning.solver.problem import Ints
 from kafka_steward.planning.spark.shipping import ship
 
 _PACK = pa.field("pack", pa.binary())
 #: Rows per pack: far below the 2 GB limit of one value.
 _PACK_ROWS = 100_000
-#: Partitions up to which the driver, which has read them for their digest, sends the shards to their tasks.
+#: Partitions up to which the driver sends the shards to their tasks; it has read all partitions for their digest.
 _MOST_SENT = 1_000_000
 _SPARK: dict[pa.DataType, t.DataType] = {
     pa.string(): t.StringType(),
@@ -142,15 +141,15 @@ def _run_in_tasks(spark: SparkSession, kernel: Kernel, shards: Sequence[pa.Table
     ]
     # Spark makes a task of each batch. A remote session may put several into one.
     sent = spark.createDataFrame(pa.concat_tables(packs), _spark_schema(_SHARDED))
-    found = sent.mapInArrow(ship(partial(_run_packed, kernel)), _spark_schema(_SHARDED)).collect()
-    return [_unpack_table(pa.py_buffer(row["pack"])) for row in sorted(found, key=itemgetter("shard"))]
+    results = sent.mapInArrow(ship(partial(_run_packed, kernel)), _spark_schema(_SHARDED)).collect()
+    return [_unpack_table(pa.py_buffer(row["pack"])) for row in sorted(results, key=itemgetter("shard"))]
 
 
 def _run_packed(kernel: Kernel, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for number, pack in zip(batch.column("shard").to_pylist(), batch.column("pack"), strict=True):
-            found = _pack_table(kernel(number, _unpack_table(pack.as_buffer())))
-            yield pa.RecordBatch.from_pydict({"shard": [number], "pack": [found]}, schema=_SHARDED)
+            result = _pack_table(kernel(number, _unpack_table(pack.as_buffer())))
+            yield pa.RecordBatch.from_pydict({"shard": [number], "pack": [result]}, schema=_SHARDED)
 
 
 class _SparkShards:
@@ -220,8 +219,8 @@ def check_with_spark(
     gathered = _gather_shards(packs[0].unionByName(packs[1]), len(boundaries) + 1)
     checked = gathered.mapInArrow(ship(partial(_check_shard, snapshot.brokers, proof)), "answer string")
     parts = [_parse_findings(row["answer"]) for row in checked.collect()]
-    found = Findings.combine(parts or [check_topics(snapshot.brokers, snapshot.partitions, [], rows, proof)])
-    return verdict(snapshot.brokers, proof, replace(found, problems=problems + found.problems))
+    findings = Findings.combine(parts or [check_topics(snapshot.brokers, snapshot.partitions, [], rows, proof)])
+    return verdict(snapshot.brokers, proof, replace(findings, problems=problems + findings.problems))
 
 
 def _check_shard(
@@ -233,8 +232,8 @@ def _check_shard(
     packs = pa.Table.from_batches(gathered)
     partitions = _unpack_rows_of_kind(packs, "partitions", SNAPSHOT_PARTITIONS)
     rows = _unpack_rows_of_kind(packs, "moves", PLAN).sort_by([("chunk", "ascending"), ("position", "ascending")])
-    found = check_topics(brokers, partitions, moves_from_rows(rows), rows, proof)
-    yield pa.RecordBatch.from_pydict({"answer": [json.dumps(asdict(found))]})
+    findings = check_topics(brokers, partitions, moves_from_rows(rows), rows, proof)
+    yield pa.RecordBatch.from_pydict({"answer": [json.dumps(asdict(findings))]})
 
 
 def _unpack_rows_of_kind(packs: pa.Table, kind: str, schema: pa.Schema) -> pa.Table:
@@ -243,10 +242,10 @@ def _unpack_rows_of_kind(packs: pa.Table, kind: str, schema: pa.Schema) -> pa.Ta
 
 
 def _parse_findings(answer: str) -> Findings:
-    found = json.loads(answer)
-    even = found.pop("evenness")
+    fields = json.loads(answer)
+    even = fields.pop("evenness")
     return Findings(
-        **{**found, "loads": DiskLoads(**found["loads"]), "evenness": EvennessFindings(**even) if even else None}
+        **{**fields, "loads": DiskLoads(**fields["loads"]), "evenness": EvennessFindings(**even) if even else None}
     )
 
 
@@ -262,13 +261,14 @@ def _read_partitions(spark: SparkSession, snapshot: SnapshotFolder) -> DataFrame
     if all(field.type == written.field(field.name).type for field in there):
         # With the schema given, Spark starts no job to infer it.
         return spark.read.schema(_spark_schema(SNAPSHOT_PARTITIONS)).parquet(address)
-    found = spark.read.parquet(address)
-    return found.select([_cast_column(found, field) for field in SNAPSHOT_PARTITIONS])
-
-
-def _cast_column(found: DataFrame, field: pa.Field) -> Any:
-    column = f.col(field.name) if field.name in found.columns else f.lit(None)
-    return column.cast(_SPARK[field.type]).alias(field.name)
+    stored = spark.read.parquet(address)
+    columns = {name: f.col(name) for name in stored.columns}
+    return stored.select(
+        [
+            columns.get(field.name, f.lit(None)).cast(_SPARK[field.type]).alias(field.name)
+            for field in SNAPSHOT_PARTITIONS
+        ]
+    )
 
 
 def _cut_into_packs(rows: DataFrame, boundaries: Sequence[str]) -> DataFrame:
@@ -280,6 +280,7 @@ def _gather_shards(packs: DataFrame, shards: int) -> DataFrame:
     """Return the packs with each shard in one task."""
     if shards == 1:
         return packs.coalesce(1)
+    # By their hash, two shards may get into one task. Only newer versions of Spark can name the task of each row.
     if hasattr(packs, "repartitionById"):
         return packs.repartitionById(shards, f.col("shard"))
     return packs.repartition(shards, f.col("shard"))
@@ -287,24 +288,20 @@ def _gather_shards(packs: DataFrame, shards: int) -> DataFrame:
 
 def _pack_task_rows(boundaries: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task as packs per shard, given the first topic of each shard but the first."""
-    for batch in batches:
-        number = _find_shard_numbers(boundaries, batch.column("topic"))
-        for one in np.unique(number).tolist():
-            rows = pa.Table.from_batches([batch.filter(pa.array(number == one))])
-            packs = list(_pack_rows(rows))
-            yield pa.RecordBatch.from_pydict({"shard": [one] * len(packs), "pack": packs}, schema=_SHARDED)
-
-
-def _find_shard_numbers(boundaries: Sequence[str], topics: pa.Array) -> Ints:
-    encoded = topics.dictionary_encode()
     # Python compares strings by code points, which is also Arrow's sort order.
     firsts = np.array(["", *boundaries], dtype=object)
-    shards = np.searchsorted(firsts, np.array(encoded.dictionary.to_pylist(), dtype=object), "right") - 1
-    return np.asarray(shards[encoded.indices.to_numpy()], np.int64)
+    for batch in batches:
+        topics = batch.column("topic").dictionary_encode()
+        shards = np.searchsorted(firsts, np.array(topics.dictionary.to_pylist(), dtype=object), "right") - 1
+        number = np.asarray(shards[topics.indices.to_numpy()], np.int64)
+        for shard in np.unique(number).tolist():
+            rows = pa.Table.from_batches([batch.filter(pa.array(number == shard))])
+            packs = list(_pack_rows(rows))
+            yield pa.RecordBatch.from_pydict({"shard": [shard] * len(packs), "pack": packs}, schema=_SHARDED)
 
 
 def _map_shards(packs: DataFrame, kernel: Kernel, schema: pa.Schema) -> DataFrame:
-    """Run `kernel` on each shard, whichever task it is in. The resulting rows have the given `schema`."""
+    """Run `kernel` on each shard, in the task that has it. The resulting rows have the given `schema`."""
     return packs.mapInArrow(ship(partial(_run_per_shard, kernel, schema)), _spark_schema(schema))
 
 
@@ -321,11 +318,11 @@ def _run_per_shard(kernel: Kernel, schema: pa.Schema, batches: Iterable[pa.Recor
 
 
 def _pack_result(kernel: Kernel, number: int, rows: pa.Table) -> pa.Table:
-    found = kernel(number, rows)
-    is_answer = pc.is_valid(found.column("shard"))
-    moves = found.filter(pc.invert(is_answer)).drop_columns(ANSWER.names)
+    result = kernel(number, rows)
+    is_answer = pc.is_valid(result.column("shard"))
+    moves = result.filter(pc.invert(is_answer)).drop_columns(ANSWER.names)
     packs = pa.Table.from_pydict({"pack": list(_pack_rows(moves))}, _PACKED)
-    return pa.concat_tables([packs, found.filter(is_answer).select(ANSWER.names)], promote_options="default")
+    return pa.concat_tables([packs, result.filter(is_answer).select(ANSWER.names)], promote_options="default")
 
 
 def _pack_rows(rows: pa.Table) -> Iterator[bytes]:

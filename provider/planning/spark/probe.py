@@ -1,7 +1,7 @@
 """Ask Spark's executors, by a small job before planning, for their Python, our code, and the workspace.
 
-The function that executors run travels whole, because they may have none of our code; so it is written with what every
-Python has. Its reports are judged here.
+The function that executors run travels whole, because they may have none of our code. Therefore it uses only what every
+executor has: Python's own modules and pyarrow. Its reports are judged on the driver.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Report:
 class SharedFiles:
     """Files by which a task shows that it shares the driver's file system: one to read, and a folder to write into.
 
-    What it writes there is the digest of what it was to read.
+    It writes the digest of the file that it read into the folder.
     """
 
     read: str
@@ -62,7 +62,8 @@ def probe_executors(spark: SparkSession, snapshot_uri: str, out_uri: str, archiv
     shared = _shared_files(snapshot_uri, out_uri) if is_local_uri(out_uri) else None
     try:
         reports = _collect_reports(spark, shared)
-        unseen = [] if shared is None else _unseen_tasks(shared, len(reports))
+        tasks = range(0 if shared is None else len(reports))
+        unseen = [task for task in tasks if shared is not None and not _has_written(shared, task)]
     finally:
         if shared is not None:
             rmtree(shared.folder, ignore_errors=True)
@@ -122,7 +123,7 @@ def _shared_files(snapshot_uri: str, out_uri: str) -> SharedFiles:
     folder = _local_path(out_uri) / "probe"
     try:
         digest = sha256(source.read_bytes()).hexdigest()
-        # What an earlier job left there proves nothing.
+        # Files of an earlier job there would prove nothing.
         rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     except OSError as error:
@@ -134,28 +135,20 @@ def _local_path(uri: str) -> Path:
     return Path("/" + spark_uri(uri).removeprefix("file:").lstrip("/"))
 
 
-def _unseen_tasks(shared: SharedFiles, tasks: int) -> list[int]:
-    return [task for task in range(tasks) if not _holds(Path(shared.folder) / str(task), shared.digest)]
-
-
-def _holds(file: Path, text: str) -> bool:
+def _has_written(shared: SharedFiles, task: int) -> bool:
     try:
-        return file.read_text() == text
+        return (Path(shared.folder) / str(task)).read_text() == shared.digest
     except OSError:
         return False
 
 
 def _collect_reports(spark: SparkSession, shared: SharedFiles | None) -> list[Report]:
-    tasks = _number_of_tasks(spark)
+    # Twice as many tasks as cores, so that each executor gets some.
+    context = getattr(spark, "_sc", None)
+    tasks = _TASKS if context is None else max(16, 2 * int(context.defaultParallelism))
     files = None if shared is None else (shared.read, shared.digest, shared.folder)
     asked = spark.range(0, tasks, 1, tasks).mapInArrow(ship_whole(_report_of_task, (files, _MODULES)), "report string")
     return [Report(**json.loads(row["report"])) for row in asked.collect()]
-
-
-def _number_of_tasks(spark: SparkSession) -> int:
-    """Return twice the number of cores, so that each executor gets some."""
-    context = getattr(spark, "_sc", None)
-    return _TASKS if context is None else max(16, 2 * int(context.defaultParallelism))
 
 
 def _report_of_task(given: Any, batches: Iterable[Any]) -> Iterator[Any]:
@@ -172,25 +165,25 @@ def _report_of_task(given: Any, batches: Iterable[Any]) -> Iterator[Any]:
     # An executor keeps its Python for further jobs.
     importlib.invalidate_caches()
     (task,) = [number for batch in batches for number in batch.column(0).to_pylist()]
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "host": socket.gethostname(),
         "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
         "platform": "-".join(part for part in (sys.platform, platform.machine(), platform.libc_ver()[0]) if part),
         "lacking": [name for name in modules if importlib.util.find_spec(name) is None],
     }
-    if "kafka_steward" not in found["lacking"]:
-        found["version"] = getattr(importlib.import_module("kafka_steward"), "__version__", None)
+    if "kafka_steward" not in report["lacking"]:
+        report["version"] = getattr(importlib.import_module("kafka_steward"), "__version__", None)
     if files is not None:
         source, digest, folder = files
         try:
             with open(source, "rb") as file:  # noqa: PTH123
                 same = hashlib.sha256(file.read()).hexdigest() == digest
-            found["unread"] = None if same else f"{source} has another content there"
+            report["unread"] = None if same else f"{source} has another content there"
         except OSError as error:
-            found["unread"] = f"reading {source}: {error.strerror}"
+            report["unread"] = f"reading {source}: {error.strerror}"
         try:
             with open(f"{folder}/{task}", "w") as file:  # noqa: PTH123
                 file.write(digest)
         except OSError as error:
-            found["unwritten"] = f"writing into {folder}: {error.strerror}"
-    yield arrow.RecordBatch.from_pydict({"report": [writer.dumps(found)]})
+            report["unwritten"] = f"writing into {folder}: {error.strerror}"
+    yield arrow.RecordBatch.from_pydict({"report": [writer.dumps(report)]})

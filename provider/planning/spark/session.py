@@ -1,4 +1,4 @@
-"""The Spark session of a job: what spark-submit configures, a Spark Connect server, or all cores of this machine."""
+"""Open the Spark session of a job: as spark-submit configures it, at a Spark Connect server, or on this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kafka_steward.planning.spark.jvm import local_java_options
 from kafka_steward.planning.spark.shipping import use_archive_of_session
 from kafka_steward.planning.spark.stores import find_store_fault
 
-#: On a single machine nothing has to be reachable from outside.
+#: Settings of a session on a single machine, where nothing has to be reachable from outside.
 _LOOPBACK = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -35,7 +35,7 @@ _SQL_CONF = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
     # Let all cores read even a file of a few megabytes.
     "spark.sql.files.openCostInBytes": "65536",
-    # Every stage is given its number of partitions: adaptive execution has nothing to adapt, and each of its steps
+    # Every stage is given its number of partitions. Adaptive execution has nothing to adapt, and each of its steps
     # starts a job.
     "spark.sql.adaptive.enabled": "false",
     # No limit: to enforce one, Spark sums up the whole batch again after every row.
@@ -86,11 +86,11 @@ def _connect_session(archive: str | None) -> Iterator[SparkSession]:
 
 def refuse_other_version(server: str, here: str) -> None:
     """Raise SettingError if a Spark Connect server is of another minor version than the worker's pyspark."""
-    wanted, found = (".".join(version.split(".")[:2]) for version in (server, here))
-    if wanted != found:
+    wanted, installed = (".".join(version.split(".")[:2]) for version in (server, here))
+    if wanted != installed:
         raise SettingError(
             f"The Spark Connect server runs Spark {server}, and the worker's pyspark is of version {here}; install "
-            f"pyspark {wanted} on the worker, or start a server of Spark {found}."
+            f"pyspark {wanted} on the worker, or start a server of Spark {installed}."
         )
 
 
@@ -143,9 +143,9 @@ def translate_worker_errors(workspace: str) -> Iterator[None]:
 def _last_error(text: str) -> str:
     """Return the last line that begins with an exception of Python, else with one of Java or its cause."""
     for beginning in ("", r"(: |Caused by: )"):
-        found = [line for line in text.splitlines() if re.match(rf"\s*{beginning}[\w.]*(Error|Exception)\b", line)]
-        if found:
-            return found[-1].strip().removeprefix(": ").removeprefix("Caused by: ").rstrip(".")
+        lines = [line for line in text.splitlines() if re.match(rf"\s*{beginning}[\w.]*(Error|Exception)\b", line)]
+        if lines:
+            return lines[-1].strip().removeprefix(": ").removeprefix("Caused by: ").rstrip(".")
     return (text.splitlines() or ["no reason given"])[0].rstrip(".")
 
 

@@ -1,8 +1,8 @@
-"""Functions on their way to executors: by name where our code is installed or on the path, else as a whole.
+"""Send functions to executors: by name where our code is installed or on the path, else as a whole.
 
 A pickled function of a module is only its name. An executor behind Spark Connect has our archive in the folder of its
-session, and nobody can set its PYTHONPATH: there a function travels in an envelope that puts the archive on the path
-before it opens.
+session, and nobody can set its PYTHONPATH. Such an executor gets the function in an envelope, which puts the archive on
+the path before it unpickles the function.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-#: It has no types.
+#: cloudpickle has no types.
 _pickler: Any = cloudpickle
 
 Mapped = Callable[[Iterable[Any]], Iterator[Any]]

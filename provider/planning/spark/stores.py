@@ -1,7 +1,7 @@
-"""A workspace in a store or in HDFS, as Spark opens it by Hadoop: read before planning, and its errors in one sentence.
+"""Probe a workspace in a store or in HDFS, as Spark opens it by Hadoop, and explain its errors in one sentence.
 
-The worker opens the same address by fsspec, with other code, jars and credentials. So what the worker wrote may be
-out of Spark's reach.
+The worker opens the same address by fsspec, with other code, jars and credentials. Therefore files that the worker
+wrote may be out of Spark's reach.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from kafka_steward.planning.spark.installed import hadoop_version
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Hadoop's retries of an endpoint that nothing listens at take minutes. Not for the job: its file systems are others.
+#: Fewer attempts for the probe, because Hadoop retries an endpoint where nothing listens for minutes. They do not apply
+#: to the job, which opens file systems of its own.
 _FEW_ATTEMPTS: Mapping[str, str] = {
     "fs.s3a.attempts.maximum": "2",
     "fs.s3a.retry.limit": "1",
@@ -29,7 +30,7 @@ _FEW_ATTEMPTS: Mapping[str, str] = {
 #: The Hadoop module whose jar opens a scheme; its version is Hadoop's.
 _MODULES: Mapping[str, str] = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"}
 _NO_JAR = re.compile(r"ClassNotFoundException: Class [\w.]+FileSystem not found|\bUnsupportedFileSystemException\b")
-#: Java's exceptions, in a line that names the address, and their causes.
+#: Faults in words, with the Java exceptions that show them in a line that names the address.
 _FAULTS: Mapping[str, re.Pattern[str]] = {
     "finds no bucket at": re.compile(r"UnknownStoreException\b.*s3a://"),
     "is not allowed to use": re.compile(r"AccessDeniedException\b.*s3a://"),
