@@ -2,7 +2,7 @@
 
 A simulated cluster where nothing happens, and a journal in SQLite with so many ended plans of one move, each approved:
 the poll for failed brokers and the poll of the documents, as the watch runs them, in CPU time. Twice a minute a poll
-also sweeps: it looks for unreadable documents, and archives plans that ended more than an hour ago.
+also sweeps: it looks for unreadable documents.
 """
 
 from __future__ import annotations
@@ -60,7 +60,6 @@ def _measured(plans: int) -> Iterator[Took]:
 
 
 def _took(plans: int, kind: str, journal: Journal, begin: Callable[[], Callable[[], object]]) -> Took:
-    begin()()  # archives what is left to be archived
     sweeps_ms = [_ms(begin()) for _ in range(_SWEEPS)]  # the first poll of each object sweeps
     poll = begin()
     poll()

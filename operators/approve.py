@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kafka_steward.execution.throttle_rates import ExternalRate
     from kafka_steward.hooks.steward import ClusterSession
-    from kafka_steward.journal.plans import Approval
+    from kafka_steward.journal.records import Approval
     from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 
 __all__ = ["ApprovePlanOperator", "Approvers"]
@@ -102,8 +102,8 @@ class ApprovePlanOperator(LinkedToPlan, ApprovalOperator):
         """Show the plan and wait for an answer; return at once if it is already approved or needs no approval."""
         from kafka_steward.execution.leftover_throttles import read_external_rates
         from kafka_steward.execution.progress_reports import report_request
-        from kafka_steward.execution.publishing import approval_exemption, read_approval, refuse_invalid_plan
-        from kafka_steward.journal.plans import Approval
+        from kafka_steward.execution.publishing import approval_exemption, refuse_invalid_plan
+        from kafka_steward.journal.records import Approval
 
         with fail_without_retry():
             plan, snapshot = read_task_plan(self.plan), read_task_snapshot(self.snapshot)
@@ -111,7 +111,7 @@ class ApprovePlanOperator(LinkedToPlan, ApprovalOperator):
         self.linked_plan = plan.digest
         why = approval_exemption(plan.moves, unattended=is_scheduled(context), approve_above=self.approve_above)
         with open_session(hook_of(self, context)) as opened:
-            approval = read_approval(opened.journal, plan.digest)
+            approval = opened.journal.plans.approval(plan.digest)
             if approval is None and not why:
                 report_request(opened.context(actor_of(context)), plan, expires_in=self.response_timeout)
                 throttled = opened.settings.throttle_leaders
@@ -125,7 +125,7 @@ class ApprovePlanOperator(LinkedToPlan, ApprovalOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any], digest: str = "") -> Any:
         """Record the answer. Request approval again if the user may not approve; skip after a rejection."""
-        from kafka_steward.journal.plans import Approval
+        from kafka_steward.journal.records import Approval
 
         self.linked_plan = digest
         # Not ApprovalOperator's method, which would skip before the answer is recorded.

@@ -6,23 +6,20 @@ import hashlib
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import sqlalchemy as sa
 
-from kafka_steward.journal import paths
-from kafka_steward.journal.plans import Approval
+from kafka_steward.journal.observed import ApprovalState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import Database
 from kafka_steward.journal.sql.tree import SqlTree
 from kafka_steward.journal.store import Journal
 
-__all__ = ["IN_TREE", "Cost", "add_ended_plans", "cost_of"]
+__all__ = ["Cost", "add_ended_plans", "cost_of"]
 
-#: The newest plans, which are still among the polled documents: the next sweep archives them.
-IN_TREE = 10
 _AGO_MS = 2 * 3_600_000
 
 
@@ -30,16 +27,12 @@ def add_ended_plans(journal: Journal, count: int, *, approved: bool = False) -> 
     """Insert so many plans of one move, which ended two hours ago: records, moves, audit rows, and maybe approvals."""
     at_ms, cluster_id, database = journal.now_ms() - _AGO_MS, journal.cluster_id, _database(journal)
     records = [_record(cluster_id, number, at_ms - number) for number in range(count)]
-    documents = {paths.plan(record.digest): record.to_json() for record in records[:IN_TREE]}
-    if approved:
-        approvals = (Approval(record.digest, person="ada") for record in records)
-        documents |= {f"{paths.APPROVALS}/{approval.plan}": approval.to_json() for approval in approvals}
+    approval = {"approval": ApprovalState.APPROVED, "answered_by": "ada"} if approved else {}
     with database.write_transaction() as connection:
-        _insert(connection, tables.ended_plan, [_ended_row(record) for record in records[IN_TREE:]])
+        _insert(connection, tables.plan, [_plan_row(record) | approval for record in records])
         _insert(connection, tables.plan_move, [_move_row(record) for record in records])
         for action in ("submit", "settle"):
             _insert(connection, tables.audit, [_audit_row(record, action) for record in records])
-        _insert(connection, tables.node, [_node_row(cluster_id, path, text, at_ms) for path, text in documents.items()])
 
 
 def _record(cluster_id: str, number: int, at_ms: int) -> PlanRecord:
@@ -60,9 +53,10 @@ def _insert(connection: sa.Connection, table: sa.Table, rows: Sequence[dict[str,
         connection.execute(sa.insert(table), rows)
 
 
-def _ended_row(record: PlanRecord) -> dict[str, Any]:
-    times = {"published_ms": record.published_ms, "ended_ms": record.stepped_ms}
-    return {"cluster_id": record.cluster_id, "digest": record.digest, "record": record.to_json(), **times}
+def _plan_row(record: PlanRecord) -> dict[str, Any]:
+    values = {each.name: getattr(record, each.name) for each in fields(record)}
+    times = dict.fromkeys(("began_ms", "ended_ms", "modified_ms"), record.stepped_ms)
+    return values | times | {"listed_ms": record.published_ms}
 
 
 def _move_row(record: PlanRecord) -> dict[str, Any]:
@@ -76,11 +70,6 @@ def _audit_row(record: PlanRecord, action: str) -> dict[str, Any]:
     where = {"cluster_id": record.cluster_id, "plan": record.digest, "chunk": 0, "topic": "t", "partition": 0}
     what = {"action": action, "attempt": 1, "reason": "broker 1 failed", "outcome": "done", "detail": ""}
     return {**where, "broker": None, **what, "when_ms": record.published_ms, "completed_ms": record.stepped_ms}
-
-
-def _node_row(cluster_id: str, path: str, data: str, at_ms: int) -> dict[str, Any]:
-    ids = {"version": 0, "created_id": 1, "modified_id": 1}
-    return {"cluster_id": cluster_id, "path": path, "data": data, **ids, "created_ms": at_ms, "modified_ms": at_ms}
 
 
 @dataclass

@@ -31,7 +31,6 @@ ROOTS = (
     "/admin/reassignments/u",
     "/steward/failures",
     "/steward/failed_log_dirs",
-    "/steward/approvals",
     "/steward/pending_replicas",
     "/steward/pending_replicas/u",
     "/steward/deferred_partitions",

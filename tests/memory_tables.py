@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.journal.audit import Action, AuditRecord, Outcome, StoredAuditRecord
-from kafka_steward.journal.records import ENDED, Cause, MoveRow, MoveState, Phase, PlanRecord
+from kafka_steward.journal.observed import ApprovalState
+from kafka_steward.journal.records import Approval, Cause, MoveRow, MoveState, Phase, PlanRecord
 
 
 class MemoryMoves:
@@ -92,28 +94,70 @@ def _by_partition(row: MoveRow) -> TopicPartition:
     return row.topic_partition
 
 
-class MemoryEnded:
-    """What `EndedPlans` does."""
+class MemoryPlans:
+    """What `PlanTable` does."""
 
-    def __init__(self) -> None:
-        self._plans: dict[str, tuple[PlanRecord, int]] = {}
-
-    def put(self, record: PlanRecord, ended_ms: int) -> None:
-        self._plans[record.digest] = replace(record, revision=ENDED), ended_ms
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._plans: dict[str, PlanRecord] = {}
+        self._changed: dict[str, int] = {}
+        self._approvals: dict[str, Approval] = {}
 
     def get(self, digest: str) -> PlanRecord | None:
-        return self._plans[digest][0] if digest in self._plans else None
+        return self._plans.get(digest)
+
+    def unfinished(self, *, or_cancelled: bool = False) -> list[PlanRecord]:
+        return [each for each in self._sorted() if not each.status.finished or (or_cancelled and each.cancel)]
 
     def latest(self, n: int) -> list[PlanRecord]:
-        records = [record for record, _ in self._plans.values()]
-        return sorted(records, key=lambda record: (-record.published_ms, record.digest))[:n]
+        return self._sorted()[::-1][:n]
 
-    def digests(self, *, ended_before_ms: int | None = None) -> list[str]:
-        plans = self._plans.items()
-        return sorted(digest for digest, (_, at) in plans if ended_before_ms is None or at < ended_before_ms)
+    def by_source(self) -> dict[str, list[str]]:
+        plans = self._sorted()
+        sources = {source for plan in plans for source in plan.sources}
+        return {source: [plan.digest for plan in plans if source in plan.sources] for source in sources}
+
+    def digests(self) -> list[str]:
+        return sorted(self._plans)
+
+    def ended(self, before_ms: int) -> list[str]:
+        ended = [digest for digest, plan in self._plans.items() if plan.status.finished]
+        return sorted(digest for digest in ended if self._changed[digest] < before_ms)
+
+    def insert(self, record: PlanRecord) -> bool:
+        is_new = record.digest not in self._plans
+        if is_new:
+            self._plans[record.digest], self._changed[record.digest] = record, self._clock()
+        return is_new
+
+    def change(self, digest: str, revision: int, changes: Mapping[str, Any]) -> bool:
+        known = self._plans.get(digest)
+        if known is None or known.revision != revision:
+            return False
+        self._plans[digest] = replace(known, **changes, revision=revision + 1)
+        self._changed[digest] = self._clock()
+        return True
 
     def delete(self, digest: str) -> None:
         self._plans.pop(digest, None)
+        self._approvals.pop(digest, None)
+
+    def delete_proposals(self, before_ms: int) -> None:
+        pass
+
+    def ask(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def answer(self, digest: str, state: ApprovalState, **answer: Any) -> None:
+        if state is ApprovalState.APPROVED:
+            names = {"person": answer["person"], "reason": answer["reason"], "answered_ms": answer["answered_ms"]}
+            self._approvals.setdefault(digest, Approval(digest, **names))
+
+    def approval(self, digest: str) -> Approval | None:
+        return self._approvals.get(digest)
+
+    def _sorted(self) -> list[PlanRecord]:
+        return sorted(self._plans.values(), key=lambda each: each.published_ms)
 
 
 class MemoryAudit:

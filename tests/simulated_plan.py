@@ -21,14 +21,14 @@ from kafka_steward.journal.plans import Plans
 from kafka_steward.journal.records import PENDING_REPLICAS, MoveRow, MoveState, PlanRecord
 from kafka_steward.journal.sql.audit import AuditTable
 from kafka_steward.journal.sql.database import open_database
-from kafka_steward.journal.sql.history import EndedPlans
 from kafka_steward.journal.sql.moves import MoveTable
+from kafka_steward.journal.sql.plans import PlanTable
 from kafka_steward.journal.store import Journal, call_at_once
 from kafka_steward.journal.tree import Tree
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
 from tests.local_plan import plan_with
-from tests.memory_tables import MemoryAudit, MemoryEnded, MemoryMoves
+from tests.memory_tables import MemoryAudit, MemoryMoves, MemoryPlans
 from tests.memory_tree import MemoryTree
 from tests.simulator import Simulator
 
@@ -43,7 +43,7 @@ def journal_of(simulator: Simulator, folder: Path) -> Journal:
     simulator.cluster_id = f"simulated-{next(_cluster_ids)}"
     database = open_database(f"sqlite:///{folder}/journal.db", simulator.cluster_id, "here")
     tree = MemoryTree(lambda: simulator.now_ms)
-    tables = MoveTable(database), AuditTable(database), EndedPlans(database)
+    tables = MoveTable(database), AuditTable(database), PlanTable(database)
     return journal_over(simulator.cluster_id, tree, *tables, transaction=database.write_transaction)
 
 
@@ -56,7 +56,7 @@ def memory_journal(simulator: Simulator) -> Journal:
     """A journal that is in memory as a whole, on the simulator's clock."""
     clock = lambda: simulator.now_ms  # noqa: E731
     audit = MemoryAudit(simulator.cluster_id, clock)
-    return journal_over(simulator.cluster_id, MemoryTree(clock), MemoryMoves(clock), audit)
+    return journal_over(simulator.cluster_id, MemoryTree(clock), MemoryMoves(clock), audit, MemoryPlans(clock))
 
 
 def journal_over(
@@ -64,15 +64,14 @@ def journal_over(
     tree: Any,
     moves: Any,
     audit: Any,
-    ended: Any = None,
+    plans: Any,
     *,
     transaction: Callable[[], Any] = nullcontext,
 ) -> Journal:
     """A journal over these parts, which need not be one database: then nothing that they do is one transaction."""
-    stand_in: Any = MemoryEnded()
     beginnings: Any = {"transaction": transaction, "project": call_at_once}
-    plans = Plans(tree, moves, ended or stand_in, cluster_id, **beginnings)
-    return Journal(cluster_id, tree=tree, audit=Audit(audit), plans=plans, close=lambda: None, **beginnings)
+    stored = Plans(tree, moves, plans, cluster_id, **beginnings)
+    return Journal(cluster_id, tree=tree, audit=Audit(audit), plans=stored, close=lambda: None, **beginnings)
 
 
 def lose(simulator: Simulator, journal: Journal, *brokers: int) -> None:

@@ -138,14 +138,14 @@ BUDGETS = {
     "ten checks": Budget(check(standby=False), 25, ("live_brokers",) * 10, more_statements=5, reads_more=True),
     "idle step": Budget(
         step(idle=True),
-        22,
+        23,
         ("broker_rates", "log_sizes", "reassignments", "snapshot", "topic_configs"),
         reads_more=True,
     ),
     # Each request to Kafka has up to 50 partitions.
     "step that submits": Budget(
         step(idle=False),
-        132,
+        128,
         (
             *("alter", "broker_rates", "change_broker_configs", "change_topic_configs", "log_dirs", "log_sizes"),
             *("snapshot", "topic_configs", "topic_configs"),
@@ -156,7 +156,7 @@ BUDGETS = {
     ),
     "page of the fleet": Budget(page(clusters.fleet), 11),
     "page of a cluster": Budget(page(lambda reader: clusters.cluster(reader, CLUSTER)), 11),
-    "page of plans": Budget(page(lambda reader: plans.plans(reader, CLUSTER)), 2),
+    "page of plans": Budget(page(lambda reader: plans.plans(reader, CLUSTER, limit=20)), 2),
     "page of the audit trail": Budget(page(lambda reader: audit.audit(reader, CLUSTER)), 2),
 }
 

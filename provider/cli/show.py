@@ -32,7 +32,7 @@ from kafka_steward.journal.audit import StoredAuditRecord
 from kafka_steward.journal.columns import audit_facts, move_facts
 from kafka_steward.journal.listing import list_unreadable
 from kafka_steward.journal.observed import ProofSummary
-from kafka_steward.journal.records import APPROVALS, WRITTEN, MoveRow, PlanRecord, PlanStatus
+from kafka_steward.journal.records import WRITTEN, MoveRow, PlanRecord, PlanStatus
 from kafka_steward.journal.render import Table, audit_table, moves_table, plan_lines, plans_table
 from kafka_steward.settings import Settings
 
@@ -127,7 +127,7 @@ def _status_facts(
         "failures": list(notes),
         "failures_written_down": sorted(failures.entries),
         "heals_called_off": sorted(failures.called_off - snapshot.live),
-        "documents_that_cannot_be_read": [each.path for each in list_unreadable(journal.tree, (*WRITTEN, APPROVALS))],
+        "documents_that_cannot_be_read": [each.path for each in list_unreadable(journal.tree, WRITTEN)],
         "partitions": len(snapshot.partitions),
         "under_replicated": sum(partition.under_replicated for partition in snapshot.partitions.values()),
         "reassigning": len(snapshot.reassigning),

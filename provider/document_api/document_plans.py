@@ -12,19 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka_steward.assignment import Move, Operation, TopicPartition, counted
-from kafka_steward.errors import DocumentError, SlotTaken
+from kafka_steward.errors import SlotTaken
 from kafka_steward.execution.in_flight_records import flag_in_flight_legacy
 from kafka_steward.execution.plan_slot import claim_slot
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.execution.rollback import find_unfinished_cancels
 from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.records import ASKED, PlanRecord
+from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node
 from kafka_steward.planning.files.formats import plan_digest, plan_table
@@ -39,42 +38,34 @@ def document_id_of(node: Node) -> str:
     return f"{node.path}@{node.created_id}"
 
 
-def has_legacy_source(record: PlanRecord) -> bool:
-    """Return whether the documents that a plan executes are marked `legacy` (legacy znode route)."""
-    asked = record.extra.get(ASKED)
-    return isinstance(asked, Mapping) and bool(asked.get("legacy"))
-
-
 class DocumentPlans:
-    """The unfinished plans of a journal, re-read by each `read_unfinished`; an ended plan is read once and cached.
+    """The unfinished plans of a journal, re-read by each `read_unfinished`.
 
     `requested` are those that documents requested, `others` all others; both the oldest first.
     """
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._ended: dict[str, frozenset[str]] = {}
+        self._by_source: Mapping[str, list[str]] | None = None
+        self._rollbacks: set[tuple[str, int]] = set()
         self._to_roll_back = False
         self.requested: list[PlanRecord] = []
         self.others: list[PlanRecord] = []
 
     def read_unfinished(self) -> None:
         """Read the unfinished plans again. Raises JournalError."""
-        names = frozenset(self._journal.tree.children(paths.PLANS))
-        self._ended = {name: sources for name, sources in self._ended.items() if name in names}
-        records = [record for name in sorted(names - self._ended.keys()) for record in self._read_record(name)]
-        for record in records:
-            if record.status.finished:
-                self._ended[record.digest] = record.sources
-                self._to_roll_back |= record.cancel is not None and record.cancel.scope == "plan"
-        running = sorted((each for each in records if not each.status.finished), key=lambda each: each.published_ms)
-        self.requested = [record for record in running if ASKED in record.extra]
-        self.others = [record for record in running if ASKED not in record.extra]
+        records = self._journal.plans.unfinished(or_cancelled=True)
+        ended = [each for each in records if each.status.finished and each.cancel and each.cancel.scope == "plan"]
+        rollbacks = {(record.digest, record.revision) for record in ended}
+        self._to_roll_back |= not rollbacks <= self._rollbacks
+        self._rollbacks, self._by_source = rollbacks, None
+        running = [record for record in records if not record.status.finished]
+        self.requested = [record for record in running if record.sources]
+        self.others = [record for record in running if not record.sources]
 
     def executes_document(self, source: str) -> bool:
         """Return whether any plan, ended or not, executes this document."""
-        running = (plan.sources for plan in self.requested)
-        return any(source in sources for sources in (*running, *self._ended.values()))
+        return bool(self.executing(source))
 
     def executing_from(self, parent: str) -> PlanRecord | None:
         """Return an unfinished plan that executes a document below `parent`; None if there is none."""
@@ -83,20 +74,14 @@ class DocumentPlans:
 
     def executing(self, source: str) -> list[str]:
         """Return the digests of all plans, ended or not, that execute this document."""
-        ended = [digest for digest, sources in self._ended.items() if source in sources]
-        return [*ended, *(plan.digest for plan in self.requested if source in plan.sources)]
+        if self._by_source is None:
+            self._by_source = self._journal.plans.by_source()
+        return self._by_source.get(source, [])
 
     def pop_rollback_requested(self) -> bool:
-        """Return whether a plan with a rollback request was seen to end since the last call; resets the flag."""
+        """Return whether an ended plan was seen to be rolled back, or to change, since the last call."""
         requested, self._to_roll_back = self._to_roll_back, False
         return requested
-
-    def _read_record(self, name: str) -> list[PlanRecord]:
-        try:
-            record = self._journal.plans.get(name)
-        except DocumentError:
-            return []
-        return [] if record is None else [record]
 
 
 def blocked_reason(journal: Journal, plans: DocumentPlans) -> str:
@@ -127,9 +112,8 @@ def publish_document_plan(
     options: Mapping[str, Any] = {"sources": sorted(sources), "legacy": legacy}
     digest = plan_digest(journal.cluster_id, "", Operation.APPLY.value, options, plan_table(moves))
     reason = "requested by " + ", ".join(sorted(source.rpartition("@")[0] for source in sources)[:3])
-    record = PlanRecord(
-        digest, journal.cluster_id, Operation.APPLY.value, reason=reason, who=who, extra={ASKED: dict(options)}
-    )
+    record = PlanRecord(digest, journal.cluster_id, Operation.APPLY.value, reason=reason, who=who, legacy=legacy)
+    record = replace(record, sources=tuple(sorted(sources)))
     published = journal.plans.publish(record, moves)
     with suppress(SlotTaken):  # of plans that are published at the same moment, one goes first
         claim_slot(journal, published, who)
@@ -178,7 +162,7 @@ class PlanScheduler:
     def step(self, plan: PlanRecord, result: PollResult) -> None:
         """Step a document plan once. Raises as `PlanRunner.step`."""
         self._step_plan(plan.digest, result)
-        if has_legacy_source(plan):
+        if plan.legacy:
             flag_in_flight_legacy(self._journal.tree, plan.digest)
 
     def invalidate_cancels(self) -> None:

@@ -25,7 +25,7 @@ _NAMED = 3
 
 
 class DocumentReporter:
-    """Reports the documents, and corrects the summaries of the plans, of one journal."""
+    """Reports the documents of one journal."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -33,11 +33,10 @@ class DocumentReporter:
     def report(self) -> None:
         """Read, and write what has changed. Raises JournalUnreachable; any other error is logged."""
         journal = self._journal
-        if journal.watch_reports is None or journal.plan_reports is None:
+        if journal.watch_reports is None:
             return
         try:
             journal.watch_reports.put_documents(document_values(journal))
-            journal.plan_reports.correct(journal.plans.recent())
         except JournalUnreachable:
             raise
         except StewardError as error:

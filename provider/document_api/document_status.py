@@ -81,7 +81,7 @@ def read_document_status(journal: Journal) -> DocumentStatus:
     off = "" if disabled is None else "until reassignments are enabled"
     blocked = blocked_reason(journal, plans)
     why = off or (f"because {blocked}" if blocked else _NEXT_POLL)
-    executed = {source: record.digest for record in journal.plans.recent() for source in record.sources}
+    executed = {source: digests[-1] for source, digests in journal.plans.by_source().items()}
     documents, more = read_requests(journal.tree)
     queue = read_queue(journal.tree)
     chunks = _read_manual_chunks(journal, plans)

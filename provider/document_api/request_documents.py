@@ -321,7 +321,7 @@ def _remove_unaccepted(journal: Journal, name: str) -> Node:
 
 
 def _executing_plan(journal: Journal, node: Node) -> str | None:
-    return next((each.digest for each in journal.plans.recent() if document_id_of(node) in each.sources), None)
+    return next(iter(journal.plans.by_source().get(document_id_of(node), [])), None)
 
 
 def _accepted_error(name: str, plan: str | None) -> RequestError:

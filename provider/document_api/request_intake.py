@@ -18,7 +18,7 @@ from itertools import groupby
 
 from kafka_steward.assignment import Move, MoveReason, TopicPartition, counted
 from kafka_steward.cluster.state import Partition, Snapshot
-from kafka_steward.document_api.document_plans import DocumentPlans, has_legacy_source, publish_document_plan
+from kafka_steward.document_api.document_plans import DocumentPlans, publish_document_plan
 from kafka_steward.document_api.request_documents import RequestDocument, mark_accepted
 from kafka_steward.document_api.request_rules import (
     ActiveReassignment,
@@ -234,7 +234,7 @@ def active_reassignments(journal: Journal, plans: DocumentPlans) -> dict[TopicPa
         for row in journal.plans.rows(plan.digest):
             if not row.state.settled:
                 found[row.topic_partition] = ActiveReassignment(
-                    row.move.after, row.move.before, has_legacy_source(plan), plan.digest
+                    row.move.after, row.move.before, plan.legacy, plan.digest
                 )
     return found
 

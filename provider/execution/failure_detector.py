@@ -309,7 +309,7 @@ class FailureDetector:
         return decision
 
     def _quarantine_unreadable(self, now_ms: int) -> None:
-        """Quarantine unreadable documents, once per `SWEEP_MS`: no poll needs them."""
+        """Quarantine unreadable documents, once per `SWEEP_MS`."""
         if self._swept_ms is None or not 0 <= now_ms - self._swept_ms < SWEEP_MS:
             for sentence in quarantine_unreadable(self._journal, _SWEPT, self._who):
                 _log.warning("%s", printable(sentence))

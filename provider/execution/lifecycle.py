@@ -31,9 +31,8 @@ from kafka_steward.execution.throttle_rates import (
 from kafka_steward.execution.throttles import list_external_rates
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
 from kafka_steward.journal.kip_documents import CancelRequest
-from kafka_steward.journal.listing import quarantine_unreadable
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.records import APPROVALS, ROLLS_BACK, Cause, MoveRow, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.records import Cause, MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.retention import delete_old_documents
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
@@ -117,17 +116,16 @@ def end_plan(journal: Journal, record: PlanRecord, ending: PlanCompletion, *, wh
     return ended
 
 
-def purge_old_plans(journal: Journal, settings: Settings, who: Actor) -> None:
+def purge_old_plans(journal: Journal, settings: Settings) -> None:
     """Delete the plans that ended longer ago than `plan_retention` days, but at least one hour ago.
 
     Processes that still read them have that hour. Their approvals are deleted with them, and so are quarantined
-    documents of the same age. Invalid names among the approvals are quarantined: no poll lists them.
+    documents of the same age.
     """
-    quarantine_unreadable(journal, [APPROVALS], who)
     kept_ms = max(int(settings.plan_retention * _DAY_MS), _HOUR_MS)
     before_ms = journal.now_ms() - kept_ms
     journal.plans.purge(before_ms)
-    delete_old_documents(journal.tree, before_ms, is_known=lambda digest: journal.plans.get(digest) is not None)
+    delete_old_documents(journal.tree, before_ms)
 
 
 def is_fully_replicated(row: MoveRow, snapshot: Snapshot) -> bool:
@@ -354,8 +352,8 @@ def throttle_message(journal: Journal, record: PlanRecord) -> str:
         external_rates_message(list_external_rates(journal, record), rate),
     )
     message = f"{rate_text(record.throttle)} into one broker" if record.throttle else "no throttle"
-    undone = record.extra.get(ROLLS_BACK)
-    plan = f"Plan {record.digest[:12]}" + (f", which rolls back plan {str(undone)[:12]}" if undone else "")
+    undone = record.rolls_back
+    plan = f"Plan {record.digest[:12]}" + (f", which rolls back plan {undone[:12]}" if undone else "")
     return " ".join([f"{plan}: {message}, from its next step on.", *filter(None, notes)])
 
 

@@ -10,7 +10,7 @@ from kafka_steward.execution.lifecycle import Scope
 from kafka_steward.execution.plan_slot import current_plans
 from kafka_steward.execution.rollback import find_unfinished_cancels
 from kafka_steward.journal.audit import Action, Actor
-from kafka_steward.journal.records import ROLLS_BACK, PlanRecord
+from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
 
 #: The number of latest plans that are searched for a digest prefix.
@@ -60,8 +60,8 @@ def resolve_plan(
     record = signalled or _find_unfinished_plan(journal, to) or _find_ended_plan(journal, to)
     if record is None:
         raise PlanError(_NO_PLAN[to].format(journal.cluster_id))
-    undone = str(record.extra.get(ROLLS_BACK) or "none") if scope == "plan" else "none"
-    return journal.plans.get(undone) or record
+    undone = record.rolls_back if scope == "plan" else None
+    return (journal.plans.get(undone) if undone else None) or record
 
 
 def find_plan_by_prefix(journal: Journal, beginning: str) -> PlanRecord:

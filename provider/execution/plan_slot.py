@@ -19,7 +19,7 @@ from kafka_steward.assignment import Operation, TopicPartition
 from kafka_steward.errors import SlotTaken
 from kafka_steward.execution.failures import is_plan_abandoned
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
-from kafka_steward.journal.records import ROLLS_BACK, PlanRecord, PlanStatus
+from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 
@@ -61,7 +61,7 @@ def may_share_slot(record: PlanRecord) -> bool:
     It may if its moves were named by somebody, or take back what was done. Other plans were made from the state of the
     whole cluster, which a plan beside them changes.
     """
-    return record.operation == Operation.APPLY.value or ROLLS_BACK in record.extra
+    return record.operation == Operation.APPLY.value or record.rolls_back is not None
 
 
 def current_plans(journal: Journal) -> list[PlanRecord]:

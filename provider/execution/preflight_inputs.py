@@ -28,7 +28,6 @@ from kafka_steward.execution.preflight import (
     find_out_of_sync_elsewhere,
     find_under_min_isr_elsewhere,
 )
-from kafka_steward.execution.publishing import is_approved
 from kafka_steward.execution.readiness import announced_restarts, disabled_reason, find_stuck, record_unsettled
 from kafka_steward.execution.staging import UNCLEAN_ELECTIONS
 from kafka_steward.journal.locks import Fence
@@ -141,7 +140,7 @@ def load_preflight_inputs(
     copied = [row.topic_partition for row in (*in_flight, *waiting) if row.move.adding]
     sizes, silent_leaders = _fetch_partition_sizes(cluster, [*copied, *beside], snapshot, log_dirs, facts)
     fence.check_after_wait()
-    unapproved = record.needs_approval and not is_approved(journal, record.digest)
+    unapproved = record.needs_approval and journal.plans.approval(record.digest) is None
     arrived = facts.arrived_since(log_dirs.keys(), rows)
     arriving = _incoming_replicas(in_flight, beside, log_dirs, sizes, arrived)
     return PreflightInputs(

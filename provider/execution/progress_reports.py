@@ -17,7 +17,6 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import Progress
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.observed import (
-    ApprovalState,
     BrokerChange,
     HeldGroup,
     LeftPartition,
@@ -163,22 +162,15 @@ def _number(value: Any) -> Any:
 
 def report_request(context: ClusterContext, plan: PlanFolder, *, expires_in: timedelta | None) -> None:
     """Record that the actor asks for the approval of a plan, with what its proof states. Raises JournalUnreachable."""
-    reports = context.journal.plan_reports
-    if reports is not None:
-        expires_in_ms = None if expires_in is None else int(expires_in.total_seconds() * 1000)
-        operation = str(plan.proof.get("operation"))
-        reports.ask(plan.digest, operation, len(plan.moves), asked_by=context.actor, expires_in_ms=expires_in_ms)
-        reports.put_proof(plan.digest, proof_summary(plan), conn_id=context.conn_id)
-
-
-def report_answer(journal: Journal, digest: str, *, approved: bool, person: str | None, reason: str) -> None:
-    """Record the answer to the request for a plan's approval. Raises JournalUnreachable."""
-    if journal.plan_reports is not None:
-        state = ApprovalState.APPROVED if approved else ApprovalState.REJECTED
-        journal.plan_reports.answer(digest, state, person=person, reason=reason)
+    expires_in_ms = None if expires_in is None else int(expires_in.total_seconds() * 1000)
+    operation = str(plan.proof.get("operation"))
+    context.journal.plans.ask(
+        plan.digest, operation, len(plan.moves), asked_by=context.actor, expires_in_ms=expires_in_ms
+    )
+    report_publication(context, plan)
 
 
 def report_publication(context: ClusterContext, plan: PlanFolder) -> None:
-    """Record what the proof of a published plan states. Raises JournalUnreachable."""
+    """Record what the proof of a published or proposed plan states. Raises JournalUnreachable."""
     if context.journal.plan_reports is not None:
         context.journal.plan_reports.put_proof(plan.digest, proof_summary(plan), conn_id=context.conn_id)

@@ -6,14 +6,13 @@ An approval is bound to the plan's digest. Some plans need none: `approval_exemp
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_steward.assignment import Move, Operation, counted
-from kafka_steward.errors import DocumentError, NodeExists, PlanError
+from kafka_steward.errors import PlanError
 from kafka_steward.execution.failure_records import (
     LATEST_PLANS,
     delete_entry,
@@ -24,11 +23,10 @@ from kafka_steward.execution.failures import build_view
 from kafka_steward.execution.lifecycle import abandon_plan
 from kafka_steward.execution.plan_slot import claim_slot, refuse_taken_slot
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
-from kafka_steward.execution.progress_reports import report_answer, report_publication
+from kafka_steward.execution.progress_reports import report_publication
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
-from kafka_steward.journal.plans import Approval
-from kafka_steward.journal.records import MoveState, PlanRecord
+from kafka_steward.journal.records import Approval, MoveState, PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import remove
 from kafka_steward.planning.checker.check import check
@@ -51,20 +49,11 @@ def approval_exemption(moves: Sequence[Move], *, unattended: bool, approve_above
 
 
 def approve_plan(journal: Journal, approval: Approval, who: Actor) -> Approval:
-    """Store an approval and return the stored one. Raises JournalError.
-
-    An existing approval is kept, unless it is unreadable or names another plan.
-    """
+    """Store an approval, unless the plan has one, and return the stored one. Raises JournalError."""
     who = replace(who, person=approval.person)
     reason = f"approved{f': {approval.reason}' if approval.reason else ''}"
-    _record_answer(journal, AuditRecord(Action.APPROVE, reason, plan=approval.plan, after=approval.values(), who=who))
-    path = paths.approval(approval.plan)
-    there = journal.tree.get(path)
-    if there is not None and read_approval(journal, approval.plan) is None:
-        remove(journal.tree, there)
-    with suppress(NodeExists):
-        journal.tree.create(path, approval.to_json())
-    report_answer(journal, approval.plan, approved=True, person=approval.person, reason=approval.reason or "")
+    _record_answer(journal, AuditRecord(Action.APPROVE, reason, plan=approval.plan, after=asdict(approval), who=who))
+    journal.plans.approve(approval)
     return refuse_unapproved(journal, approval.plan)
 
 
@@ -72,7 +61,7 @@ def reject_plan(journal: Journal, plan: str, who: Actor, *, person: str | None, 
     """Record that a plan was rejected, by a person or because nobody answered. Raises JournalError."""
     who = replace(who, person=person)
     _record_answer(journal, AuditRecord(Action.REJECT, f"rejected: {reason}", plan=plan, who=who))
-    report_answer(journal, plan, approved=False, person=person, reason=reason)
+    journal.plans.reject(plan, person=person, reason=reason)
 
 
 def _record_answer(journal: Journal, entry: AuditRecord) -> None:
@@ -80,26 +69,9 @@ def _record_answer(journal: Journal, entry: AuditRecord) -> None:
     journal.audit.record_request(replace(entry, attempt=event_number()), has_effect=False)
 
 
-def read_approval(journal: Journal, digest: str) -> Approval | None:
-    """Return the approval of the plan with this digest, if the journal has one. Raises JournalError."""
-    node = journal.tree.get(paths.approval(digest))
-    if node is None:
-        return None
-    try:
-        approval = Approval.from_node(node)
-    except DocumentError:
-        return None  # an unreadable document approves nothing
-    return approval if approval.plan == digest else None
-
-
-def is_approved(journal: Journal, digest: str) -> bool:
-    """Return True if the journal has the approval of the plan with this digest. Raises JournalError."""
-    return read_approval(journal, digest) is not None
-
-
 def refuse_unapproved(journal: Journal, digest: str) -> Approval:
     """Return the approval of the plan with this digest. Raises PlanError if there is none."""
-    approval = read_approval(journal, digest)
+    approval = journal.plans.approval(digest)
     if approval is None:
         raise PlanError(
             f"Plan {digest[:12]} was not submitted: it is not approved. Approve it in its run, or make and approve a "

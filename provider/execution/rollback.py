@@ -18,7 +18,7 @@ from kafka_steward.execution.plan_slot import claim_slot, refuse_taken_slot, rel
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import cancel_outcome_message
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
-from kafka_steward.journal.records import ROLLS_BACK, MoveRow, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import plan_digest, plan_table
 
@@ -82,7 +82,7 @@ def preview_rollback(context: ClusterContext, digest: str) -> RollbackMoves:
 
 def find_unfinished_rollback(journal: Journal, undone: PlanRecord) -> PlanRecord | None:
     """Return the unfinished rollback of a plan; None if there is none."""
-    found = (each for each in journal.plans.unfinished() if each.extra.get(ROLLS_BACK) == undone.digest)
+    found = (each for each in journal.plans.unfinished() if each.rolls_back == undone.digest)
     return next(found, None)
 
 
@@ -92,7 +92,7 @@ def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
     That plan counts as rolled back when no partition was skipped. Otherwise it keeps its status and records the number
     of skipped partitions.
     """
-    undone = journal.plans.get(str(record.extra.get(ROLLS_BACK) or "none"))
+    undone = None if record.rolls_back is None else journal.plans.get(record.rolls_back)
     if undone is None or not undone.status.finished or undone.rolled_back_by not in {None, record.digest}:
         return  # another rollback was published since
     if not record.status.ended_by_itself:
@@ -145,7 +145,7 @@ def describe_cancel_outcome(journal: Journal, record: PlanRecord, rows: Sequence
 
 def find_unfinished_cancels(journal: Journal) -> list[PlanRecord]:
     """Return plans whose requested cancel or rollback has not ended; any process may resume one."""
-    return [record for record in journal.plans.recent()[::-1] if is_cancel_unfinished(journal, record)]
+    return [each for each in journal.plans.unfinished(or_cancelled=True)[::-1] if is_cancel_unfinished(journal, each)]
 
 
 def is_cancel_unfinished(journal: Journal, record: PlanRecord) -> bool:
@@ -193,7 +193,7 @@ def _build_rollback_record(
         left=len(back.skipped),
         even_if_disabled=even_if_disabled,
         throttle=undone.throttle,
-        extra={ROLLS_BACK: undone.digest},
+        rolls_back=undone.digest,
     )
 
 
@@ -222,7 +222,7 @@ def _audit_rollback(journal: Journal, record: PlanRecord, back: RollbackMoves, w
     facts = {
         "operation": record.operation,
         "partitions": len(back.moves),
-        ROLLS_BACK: record.extra[ROLLS_BACK],
+        "rolls_back": record.rolls_back,
         "left": record.left,
     }
     journal.audit.record(AuditRecord(Action.PUBLISH, reason, plan=record.digest, after=facts, who=who))

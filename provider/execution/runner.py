@@ -76,7 +76,6 @@ from kafka_steward.journal.tree import Node
 class _StepNodes(NamedTuple):
     """The nodes that a step reads in one request with the step lock."""
 
-    record: Node | None
     slot: Node | None
     signal: Node | None
 
@@ -145,8 +144,8 @@ class PlanRunner:
         cannot be read or written, and ClusterError after `max_attempts` failures to publish a rollback.
         """
         lock = self._journal.step_lock()
-        read = _StepNodes(*lock.read_with_lock(paths.plan(self._digest), paths.SLOT, paths.CANCEL_IN_PROGRESS))
-        record = self._require_record(self._journal.plans.record_from_node(read.record, self._digest))
+        read = _StepNodes(*lock.read_with_lock(paths.SLOT, paths.CANCEL_IN_PROGRESS))
+        record = self._read_record()
         if record.status.finished:
             self._finish_ended_plan(record)
         else:
@@ -171,9 +170,7 @@ class PlanRunner:
             return progress_of(record, rows, busy=True, sentence=_busy_sentence(self._digest, error))
 
     def _read_record(self) -> PlanRecord:
-        return self._require_record(self._journal.plans.get(self._digest))
-
-    def _require_record(self, record: PlanRecord | None) -> PlanRecord:
+        record = self._journal.plans.get(self._digest)
         self._journal.require_cluster(self._cluster.cluster_id)
         if record is None:
             raise PlanError(f"There is no plan {self._digest[:12]} in the journal of this cluster; publish it first.")
@@ -327,7 +324,7 @@ class PlanRunner:
             ending = replace(ending, sentence=f"{ending.sentence} A throttle stays set for now: {refusal}")
         record = end_plan(self._journal, record, ending, who=self._who, fence=fence)
         mark_rolled_back(self._journal, record)
-        purge_old_plans(self._journal, self._settings, self._who)
+        purge_old_plans(self._journal, self._settings)
         # This plan need not be stepped again. A signal left by an error above must not depend on the next plan's steps.
         self._consume_cancel_signal(fence)
         return progress_of(record, stepped.rows)

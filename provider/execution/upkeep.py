@@ -5,8 +5,7 @@ reassignments may still be in flight. The plan stays in the journal, and any ret
 each of its ticks, starts no new moves but settles completed ones, so that throttles are released as soon as they are
 not needed.
 
-After a plan has ended: throttle leases on brokers that were dead, and stale in-flight records, are removed. Its record
-moves out of the polled documents once no request can refer to it.
+After a plan has ended: throttle leases on brokers that were dead, and stale in-flight records, are removed.
 """
 
 from __future__ import annotations
@@ -25,12 +24,10 @@ from kafka_steward.execution.in_flight_records import (
 )
 from kafka_steward.execution.late_submissions import LateRetraction, find_orphaned_moves
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
-from kafka_steward.execution.rollback import is_cancel_unfinished
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.throttles import release_leases_of_plans
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
-from kafka_steward.journal.listing import SWEEP_MS
 from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus, list_throttle_leases
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
@@ -41,11 +38,10 @@ _LIVELY = {PlanStatus.PUBLISHED, PlanStatus.RUNNING}
 
 
 class PlanUpkeep:
-    """The chores of a watch. Keep one for a loop: ended plans are archived once per `SWEEP_MS`."""
+    """The chores of a watch."""
 
     def __init__(self, context: ClusterContext) -> None:
         self._context = context
-        self._archived_ms: int | None = None
 
     def run(self) -> list[str]:
         """Mark or step idle plans, and clean up after ended ones; return a message for each newly idle plan.
@@ -59,17 +55,10 @@ class PlanUpkeep:
             lambda: messages.extend(pause_idle_plans(cluster, journal, context.settings, who)),
             lambda: delete_stale_in_flight_records(cluster, journal, who),
             lambda: release_orphaned_throttles(cluster, journal, who),
-            self._archive_ended_plans,
         )
         for chore in chores:
             _run_logging_errors(chore)
         return messages
-
-    def _archive_ended_plans(self) -> None:
-        now_ms = self._context.journal.now_ms()
-        if self._archived_ms is None or not 0 <= now_ms - self._archived_ms < SWEEP_MS:
-            archive_ended_plans(self._context.journal)
-            self._archived_ms = now_ms
 
 
 def _run_logging_errors(chore: Callable[[], object]) -> None:
@@ -172,31 +161,3 @@ def _has_owner_ended(journal: Journal, plan: str) -> bool:
         return not paths.is_path(plan) or journal.tree.get(plan) is None
     record = journal.plans.get(plan)
     return record is None or record.status.finished
-
-
-#: Milliseconds for which an ended plan stays in the polled documents, for clients that follow it.
-_LATELY_MS = 3_600_000
-
-#: Plans per poll: many have ended when a watch begins again after days.
-_AT_ONCE = 100
-
-
-def archive_ended_plans(journal: Journal) -> list[str]:
-    """Move plans that ended an hour ago or more out of the documents that are polled; returns their digests.
-
-    A plan with an open cancel or rollback stays. So does a plan whose request document still exists, because otherwise
-    the document would be executed again.
-    """
-
-    def is_needed(record: PlanRecord) -> bool:
-        return is_cancel_unfinished(journal, record) or any(
-            _request_document_exists(journal, source) for source in record.sources
-        )
-
-    return journal.plans.archive(journal.now_ms() - _LATELY_MS, is_needed=is_needed, most=_AT_ONCE)
-
-
-def _request_document_exists(journal: Journal, source: str) -> bool:
-    path, _, created_id = source.rpartition("@")
-    node = journal.tree.get(path) if paths.is_path(path) else None
-    return node is not None and str(node.created_id) == created_id

@@ -32,8 +32,8 @@ _ROOTS = (
 )
 #: The existence of these nodes is the signal, even if they are empty.
 _MAY_BE_EMPTY = (paths.REASSIGN_CANCEL, paths.CANCEL_IN_PROGRESS)
-#: Not copied as documents: nodes of one process or one journal, and the plan records, which `Plans` imports.
-_LEFT_OUT = (paths.STEP_LOCK, "/steward/clock", paths.JOURNAL, paths.PLANS)
+#: Not copied: nodes of one process or one journal.
+_LEFT_OUT = (paths.STEP_LOCK, "/steward/clock", paths.JOURNAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def copy_journal(source: Journal, target: Journal) -> CopyCounts:
         )
     with source.step_lock() as fence:
         audit_rows = target.audit.import_rows(source.audit.pages())
-        plans = sum(_copy_plan(source, target, digest, fence) for digest in source.plans.digests())
+        plans = _copy_plans(source, target, fence)
         numbered = _copy_sequential_nodes(source.tree, target.tree)
         named = sum(_copy_node(target.tree, node) for root in _ROOTS for node in _walk_documents(source.tree, root))
         fence.check()
@@ -68,10 +68,13 @@ def copy_journal(source: Journal, target: Journal) -> CopyCounts:
     return CopyCounts(plans, numbered + named, audit_rows)
 
 
-def _copy_plan(source: Journal, target: Journal, digest: str, fence: Fence) -> bool:
-    fence.check()
-    record = source.plans.get(digest)
-    return record is not None and target.plans.import_plan(record, source.plans.rows(digest))
+def _copy_plans(source: Journal, target: Journal, fence: Fence) -> int:
+    """Copy the plans, published or proposed; return the number of published ones that were new."""
+    copied = 0
+    for digest in source.plans.digests():
+        fence.check()
+        copied += target.plans.import_plan(source.plans, digest)
+    return copied
 
 
 def _walk_documents(tree: Tree, path: str) -> Iterator[Node]:

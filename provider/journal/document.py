@@ -363,10 +363,8 @@ class Document:
         """Return the stored fields, as the annotations define them."""
         hints = get_type_hints(cls, include_extras=True)
         base = {each.name for each in dataclasses.fields(Document)}
-        own = [
-            _FieldFormat.from_field(each, hints[each.name]) for each in dataclasses.fields(cls) if each.name not in base
-        ]
-        return tuple(each for each in own if each.presence is not FieldPresence.NEVER)
+        own = (each for each in dataclasses.fields(cls) if each.name not in base)
+        return tuple(_FieldFormat.from_field(each, hints[each.name]) for each in own)
 
     def as_object(self) -> dict[str, Any]:
         """Return the JSON object: the fields that are not None, followed by the unknown ones."""

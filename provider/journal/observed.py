@@ -1,7 +1,7 @@
 """The last reports of the watch, the running plans and the approvals: rows of the database that the page reads.
 
-They repeat what is in memory, in Kafka, in the workspace or in the tree, so that a reader needs the database only.
-Nothing decides by them. Times are by the journal's clock, in milliseconds since 1970, unless said otherwise.
+So a reader needs the database only. Nothing decides by them. Times are by the journal's clock, in milliseconds since
+1970, unless said otherwise.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.records import PlanStatus
 
 
@@ -228,7 +229,7 @@ class ApprovalReport:
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """One plan, as its record says; a plan that waits for its approval has no `status` yet.
+    """One plan, as its row says; a plan that waits for its approval has no `status` yet.
 
     `began_ms` is the time of the step that first ran it, `ended_ms` that of its end. `took_ms` includes the time for
     which it waited in between. `listed_ms` orders the plans: when it was published, or proposed.
@@ -249,9 +250,7 @@ class PlanReport:
     needs_approval: bool = False
     who: Actor = field(default_factory=Actor)
     conn_id: str | None = None
-    cancel_scope: str | None = None
-    cancel_person: str | None = None
-    cancel_reason: str | None = None
+    cancel: CancelRequest | None = None
     rolled_back_by: str | None = None
     rolls_back: str | None = None
     not_rolled_back: int | None = None

@@ -48,10 +48,6 @@ SLOT = "/steward/slot"
 STEP_LOCK = "/steward/step_lock"
 #: The last observed `REASSIGN_CANCEL` node, and the reassignments that were in flight then.
 DISABLE_OBSERVED = "/steward/disable_observed"
-#: One record per plan, named by its digest.
-PLANS = "/steward/plans"
-#: One approval per plan that needed one, named by its digest.
-APPROVALS = "/steward/approvals"
 #: Throttle leases: changes of Kafka's configuration that must be released.
 LEASES = "/steward/throttle_leases"
 
@@ -174,16 +170,6 @@ def reassignment(partition: TopicPartition) -> str:
 def chunk(name: str) -> str:
     """Return the path of a chunk from its node's name, such as `chunk_0000000003`."""
     return f"{REASSIGN_CHUNKS}/{_CHUNK.validate(name)}"
-
-
-def plan(digest: str) -> str:
-    """Return the path of the record of the plan with `digest`."""
-    return f"{PLANS}/{DIGEST.validate(digest)}"
-
-
-def approval(digest: str) -> str:
-    """Return the path of the approval of the plan with `digest`."""
-    return f"{APPROVALS}/{DIGEST.validate(digest)}"
 
 
 def leases_of(kind: str) -> str:

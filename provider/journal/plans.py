@@ -1,11 +1,10 @@
-"""Plans as the journal stores them: chunk documents, one row per partition, and a record that references both.
+"""Plans as the journal stores them: chunk documents, one row per partition, and one row for the plan itself.
 
-Publishing writes the chunks first (KIP-46), the rows second, and the record last: a plan exists once its record exists.
-Chunks and rows left over from a crash before that belong to no plan and are never executed: the next publication of the
-same plan reuses them, and `purge` deletes old chunks of this kind. Chunks are deleted once they are processed. If tree
-and rows are in one SQL database, publishing is one transaction.
+Publishing writes the chunks first (KIP-46), and then all rows in one transaction. Chunks left over from a crash before
+that belong to no plan and are never executed: the next publication of the same plan reuses them, and `purge` deletes
+old chunks of this kind. Chunks are deleted once they are processed.
 
-An approval is bound to one plan by its digest.
+An approval is bound to one plan by its digest, and may come before the plan is published.
 """
 
 from __future__ import annotations
@@ -13,42 +12,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.journal import paths
-from kafka_steward.journal.document import Digest, Document, FieldPresence, Words, parse_valid_nodes
+from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.document import parse_valid_nodes
 from kafka_steward.journal.kip_documents import Chunk, ChunkPartition
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.records import ENDED, Cause, MoveRow, MoveState, Phase, PlanRecord
-from kafka_steward.journal.tree import Node, Tree, put_new, remove
+from kafka_steward.journal.observed import ApprovalState
+from kafka_steward.journal.records import Approval, Cause, MoveRow, MoveState, Phase, PlanRecord
+from kafka_steward.journal.tree import Node, Tree, remove
 
 if TYPE_CHECKING:
-    from kafka_steward.journal.sql.history import EndedPlans
     from kafka_steward.journal.sql.moves import MoveTable
-    from kafka_steward.journal.sql.plan_reports import PlanReports
+    from kafka_steward.journal.sql.plans import PlanTable
 
 
-@dataclass(frozen=True)
-class Approval(Document):
-    """`/steward/approvals/<digest>`: the plan with this digest, and no other, may be executed.
-
-    `person` is the user who approved it. It is None if a rule approved the plan; `reason` then names the rule.
-    `answered_ms` is the time of the approval by Airflow's clock, in milliseconds since 1970.
-    """
-
-    VERSION_IS = FieldPresence.OPTIONAL
-
-    plan: Digest
-    person: Words | None = None
-    reason: Words | None = None
-    answered_ms: int | None = None
-
-
-#: The limit on the chunks of one plan: its record is one document and names all of them.
+#: The limit on the chunks of one plan: its row names all of them.
 MOST_CHUNKS = 20_000
 
 #: Age in milliseconds at which a chunk that no plan names is considered left over from a crash.
@@ -116,26 +100,23 @@ def _chunk_partition(move: Move) -> ChunkPartition:
 class Plans:
     """The plans of one cluster. Any method may raise JournalUnreachable.
 
-    `transaction` and `project` are those of `Journal`. `reports` repeat the records for the page, which does not read
-    the tree; without them, nothing is repeated.
+    `transaction` and `project` are those of `Journal`.
     """
 
     def __init__(
         self,
         tree: Tree,
-        table: MoveTable,
-        ended: EndedPlans,
+        moves: MoveTable,
+        plans: PlanTable,
         cluster_id: str,
         *,
         transaction: Callable[[], AbstractContextManager[object]],
         project: Callable[[Callable[[], None]], None],
-        reports: PlanReports | None = None,
     ) -> None:
-        self._reports = reports
         self._tree = tree
         self._chunks = ChunkNodes(tree)
-        self._table = table
-        self._ended = ended
+        self._table = moves
+        self._plans = plans
         self._cluster_id = cluster_id
         self._transaction = transaction
         self._project = project
@@ -151,83 +132,100 @@ class Plans:
             return known
         # The record names the nodes of the chunks. Without a record, they are reused by the next attempt, or deleted.
         names = self._chunks.write(record, moves)
+        now_ms = self._tree.now_ms()
+        written = replace(
+            record, chunks=names, partitions=len(moves), published_ms=now_ms, stepped_ms=now_ms, revision=0
+        )
         with self._transaction():
             self._table.insert_missing(record.digest, moves)
-            written = self._write_record(record, moves, names)
-            if self._reports is not None:
-                self._reports.put_record(written)
-        return written
+            is_new = self._plans.insert(written)
+        return written if is_new else self._use_concurrent_record(record.digest, names)
 
-    def import_plan(self, record: PlanRecord, rows: Sequence[MoveRow]) -> bool:
+    def import_plan(self, source: Plans, digest: str) -> bool:
         """Import a plan unchanged from another journal of this cluster; return False if it exists here already.
 
-        Only chunks with unfinished partitions are written. Rows that are missing here are added in any case: the other
-        journal may have the same ZooKeeper. If it has the same database, the chunks alone are new here.
+        Only chunks with unfinished partitions are written. Rows that are missing here are added in any case. If the
+        other journal has the same database, the chunks alone are new here. A plan that is only proposed is imported
+        too, and is none yet.
         """
-        moves = [row.move for row in rows]
-        self._check_publishable(record, moves)
+        record, values = source.get(digest), source._plans.values(digest)
+        if record is None or values is None:
+            self._plans.import_values(values or {})
+            return False
+        rows = source.rows(digest, record)
+        self._check_publishable(record, [row.move for row in rows])
         open_chunks = {row.move.chunk for row in rows if not row.state.settled}
-        is_open = not record.status.finished and self.get(record.digest) in {None, record}
-        names = self._chunks.write(record, moves, only=open_chunks if is_open else ())
+        known = self.get(digest)
+        is_open = not record.status.finished and known in {None, record}
+        names = self._chunks.write(record, [row.move for row in rows], only=open_chunks if is_open else ())
         with self._transaction():
-            self._table.import_rows(record.digest, rows)
-            known = self.get(record.digest)
-            if known is not None:
-                if is_open and known == record and known.chunks != names:
-                    self._write_change(known, replace(known, chunks=names))
-                return False
-            if self._reports is not None:
-                self._reports.correct([record])
-            if record.revision == ENDED:
-                self._ended.put(record, record.stepped_ms)
-            else:
-                self._tree.create(paths.plan(record.digest), replace(record, chunks=names).to_json())
-        return True
+            self._table.import_rows(digest, rows)
+            if known is None:
+                self._plans.import_values({**values, "chunks": names})
+            elif is_open and known.chunks != names:
+                self.update(known, chunks=names)
+        return known is None
 
     def get(self, digest: str) -> PlanRecord | None:
-        """Return the plan's record; None if there is no such plan. Raises DocumentError if the record is corrupt."""
-        return self.record_from_node(self._tree.get(paths.plan(digest)), digest) if paths.is_digest(digest) else None
+        """Return the plan's record; None if there is no such plan."""
+        return self._plans.get(digest) if paths.is_digest(digest) else None
 
-    def record_from_node(self, node: Node | None, digest: str) -> PlanRecord | None:
-        """Return the record in the plan's node; without a node, the record of an archived plan, or None."""
-        return self._ended.get(digest) if node is None else _parse_record(node)
-
-    def recent(self) -> list[PlanRecord]:
-        """Return the plans that have not ended, ended recently, or are still needed, the oldest first."""
-        return [record for _, record in self._all_records()]
-
-    def unfinished(self) -> list[PlanRecord]:
-        """Return the plans that have not ended, the oldest first."""
-        return [record for record in self.recent() if not record.status.finished]
+    def unfinished(self, *, or_cancelled: bool = False) -> list[PlanRecord]:
+        """Return the plans that have not ended, and with `or_cancelled` all that a user cancelled; the oldest first."""
+        return self._plans.unfinished(or_cancelled=or_cancelled)
 
     def latest(self, n: int) -> list[PlanRecord]:
         """Return the `n` most recently published plans, the newest first."""
-        recent = self.recent()[::-1]
-        digests = {record.digest for record in recent}
-        archived = [record for record in self._ended.latest(n) if record.digest not in digests]
-        return sorted([*recent, *archived], key=lambda record: -record.published_ms)[:n]
+        return self._plans.latest(n)
+
+    def by_source(self) -> dict[str, list[str]]:
+        """Return the digests of the plans, ended or not, that each document requested; the oldest first."""
+        return self._plans.by_source()
 
     def digests(self) -> list[str]:
-        """Return the digests of all plans whose records are readable, and of all archived plans, sorted."""
-        return sorted({*(record.digest for record in self.recent()), *self._ended.digests()})
+        """Return the digests of all plans, published or proposed, sorted."""
+        return self._plans.digests()
+
+    def ask(
+        self, digest: str, operation: str, partitions: int, *, asked_by: Actor, expires_in_ms: int | None = None
+    ) -> None:
+        """Store that a task asks for the approval of a plan, unless it is approved; the plan is proposed by that."""
+        self._plans.ask(digest, operation, partitions, asked_by=asked_by, expires_in_ms=expires_in_ms)
+
+    def approval(self, digest: str) -> Approval | None:
+        """Return the approval of a plan; None without one."""
+        return self._plans.approval(digest)
+
+    def approve(self, approval: Approval) -> None:
+        """Store an approval, unless the plan has one."""
+        self._plans.answer(
+            approval.plan,
+            ApprovalState.APPROVED,
+            person=approval.person,
+            reason=approval.reason,
+            answered_ms=approval.answered_ms,
+        )
+
+    def reject(self, digest: str, *, person: str | None, reason: str) -> None:
+        """Store that a plan was rejected, unless it is approved by another answer."""
+        self._plans.answer(digest, ApprovalState.REJECTED, person=person, reason=reason, answered_ms=None)
 
     def update(self, record: PlanRecord, *, fence: Fence | None = None, **changes: Any) -> PlanRecord:
         """Change fields of a plan that is unchanged since `record` was read; return the new record.
 
-        When the plan ends, its chunk documents are deleted (KIP-46). A record from the table of ended plans is moved
-        back to the tree, where each poll reads it.
+        When the plan ends, its chunk documents are deleted (KIP-46).
 
         Raises VersionConflict if another process has changed it since, LockLost if the step lock was lost.
         """
-        changed = replace(record, **changes)
+        changed = replace(record, **changes, revision=record.revision + 1)
         with self._transaction():
             if fence is not None:
                 fence.check()
-            node = self._write_change(record, changed)
+            if not self._plans.change(record.digest, record.revision, changes):
+                raise VersionConflict(f"Plan {record.digest[:12]} was changed by another process; read it again.")
             if changed.status.finished:
                 self._project(lambda: self._chunks.delete(changed.chunks))
-            self._report_change(record, changed)
-        return replace(changed, revision=node.version)
+        return changed
 
     def try_update(self, record: PlanRecord, **changes: Any) -> PlanRecord | None:
         """Change fields of a plan that is unchanged since `record` was read; return None after a concurrent change."""
@@ -329,46 +327,20 @@ class Plans:
             if state.settled:
                 self._delete_settled_chunks(digest)
 
-    def archive(self, before_ms: int, *, is_needed: Callable[[PlanRecord], bool], most: int) -> list[str]:
-        """Move plans that ended before `before_ms` to the table of ended plans, which polls do not read.
-
-        Returns the digests of the moved plans, at most `most`. Plans for which `is_needed` is true are not moved.
-        """
-        gone: list[str] = []
-        for node, record in self._all_records():
-            over = record.status.finished and node.modified_ms < before_ms
-            if over and len(gone) < most and not is_needed(record):
-                with self._transaction():
-                    self._ended.put(record, node.modified_ms)
-                    remove(self._tree, node)
-                gone.append(record.digest)
-        return gone
-
     def purge(self, before_ms: int) -> list[str]:
         """Delete plans that ended before `before_ms` of the journal's clock, with their rows; return their digests.
 
-        The audit trail and unfinished plans are kept. Orphaned chunks, which no plan names any more, are deleted.
+        The audit trail and unfinished plans are kept. Old proposals, and chunks that no plan names any more, are
+        deleted too.
         """
-        gone = []
-        for node, record in self._all_records():
-            if record.status.finished and node.modified_ms < before_ms:
-                self._table.delete(record.digest)
-                remove(self._tree, node)
-                gone.append(record.digest)
-        for digest in self._ended.digests(ended_before_ms=before_ms):
-            # A process crashed while it moved the plan back to the tree: the plan's rows are still needed.
-            if self._tree.get(paths.plan(digest)) is None:
+        gone = self._plans.ended(before_ms)
+        for digest in gone:
+            with self._transaction():
                 self._table.delete(digest)
-                gone.append(digest)
-            self._ended.delete(digest)
+                self._plans.delete(digest)
+        self._plans.delete_proposals(before_ms)
         self._chunks.delete_stale(self._is_plan_done)
-        if self._reports is not None:
-            self._reports.delete(gone, ended_before_ms=before_ms)
         return gone
-
-    def _report_change(self, before: PlanRecord, after: PlanRecord) -> None:
-        if self._reports is not None and self._reports.shows_change(before, after):
-            self._reports.put_record(after)
 
     def _check_row_count(self, digest: str, number: int, record: PlanRecord | None) -> None:
         if record is not None and number != record.partitions:
@@ -386,25 +358,6 @@ class Plans:
             )
         if len({move.topic_partition for move in moves}) < len(moves):
             raise PlanError(f"Plan {record.digest[:12]} names a partition twice; make a new plan.")
-
-    def _write_record(self, record: PlanRecord, moves: Sequence[Move], names: tuple[str, ...]) -> PlanRecord:
-        now_ms = self._tree.now_ms()
-        written = replace(
-            record, chunks=names, partitions=len(moves), published_ms=now_ms, stepped_ms=now_ms, revision=0
-        )
-        if put_new(self._tree, paths.plan(record.digest), written.to_json()) is None:
-            return self._use_concurrent_record(record.digest, names)
-        return written
-
-    def _write_change(self, record: PlanRecord, changed: PlanRecord) -> Node:
-        path = paths.plan(record.digest)
-        if record.revision != ENDED:
-            return self._tree.set(path, changed.to_json(), version=record.revision)
-        node = put_new(self._tree, path, changed.to_json())
-        if node is None:
-            raise VersionConflict(f"Plan {record.digest[:12]} was changed by another process; read it again.")
-        self._ended.delete(record.digest)
-        return node
 
     def _use_concurrent_record(self, digest: str, names: tuple[str, ...]) -> PlanRecord:
         known = self.get(digest)
@@ -427,11 +380,3 @@ class Plans:
     def _is_plan_done(self, digest: str) -> bool:
         record = self.get(digest)
         return record is None or record.status.finished
-
-    def _all_records(self) -> list[tuple[Node, PlanRecord]]:
-        found = parse_valid_nodes(self._tree.below(paths.PLANS), _parse_record)
-        return sorted(found, key=lambda each: (each[1].published_ms, each[0].created_id))
-
-
-def _parse_record(node: Node) -> PlanRecord:
-    return replace(PlanRecord.from_node(node), revision=node.version)

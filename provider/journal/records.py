@@ -1,41 +1,30 @@
 """Our own documents, each with its `version`.
 
-Plan records, the plan slot, the step lock and throttle leases; deferred work: pending replicas (KIP-409), partitions
-that wait for brokers, and empty brokers that an expand is to fill. `MoveRow` is no document: it is a row of the
-database, the state of one partition of a plan.
+The plan slot, the step lock and throttle leases; deferred work: pending replicas (KIP-409), partitions that wait for
+brokers, and empty brokers that an expand is to fill. `PlanRecord` and `MoveRow` are no documents: they are rows of the
+database, a plan and the state of one of its partitions.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
-from kafka_steward.errors import DocumentError
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.document import Digest, Document, FieldPresence, FieldReader, Words, json_excerpt
 from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, CancelRequest, FailedBroker, InFlight
 from kafka_steward.journal.listing import DocumentCollection
-from kafka_steward.journal.paths import BROKER, CHECK, DIGEST, PARTITION, REQUEST, SETTING, TOPIC
+from kafka_steward.journal.paths import BROKER, CHECK, PARTITION, REQUEST, SETTING, TOPIC
 from kafka_steward.journal.tree import Node, Tree
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-#: The key, in the record of a plan that documents requested, of those documents and their submission route.
-ASKED = "asked"
-
-#: The key, in the record of a rollback, of the plan that is rolled back.
-ROLLS_BACK = "rolls_back"
-
-#: The revision of a record that is stored in the table of ended plans and has no node.
-ENDED = -1
 
 
 class PlanStatus(str, Enum):
@@ -86,9 +75,6 @@ _RATE = re.compile(r"-?[0-9]{1,19}")
 #: The limit of a step lock's time to live: a lock of more than an hour was not written by Kafka Steward.
 _LONGEST_TTL_MS = 3_600_000
 
-#: Characters that are kept of a plan's reason: our messages, which quote messages of others.
-_SENTENCES = 10_000
-
 _FINISHED = {
     PlanStatus.COMPLETED,
     PlanStatus.FAILED,
@@ -98,47 +84,34 @@ _FINISHED = {
 }
 
 
-def _read_status(fields: FieldReader, key: str) -> PlanStatus:
-    word = fields.text(key)
-    if word not in {status.value for status in PlanStatus}:
-        fields.raise_error(f"has the status {word[:20]!r}, which is not a status of a plan")
-    return PlanStatus(word)
-
-
-def _read_actor(fields: FieldReader, key: str) -> Actor:
-    who = fields.object(key)
-    names = [each.name for each in dataclasses.fields(Actor) if each.name != "try_number"]
-    texts = {name: who.optional(name, who.sanitized_text) for name in names}
-    return Actor(try_number=who.optional("try_number", who.integer), **texts)
-
-
 @dataclass(frozen=True)
-class LeaderRate(Document):
+class LeaderRate:
     """A rate of others at a broker that leads; with `for_all`, it is the one that is set for all brokers."""
-
-    VERSION_IS = FieldPresence.NEVER
 
     broker: int
     bytes_per_s: int
-    for_all: Annotated[bool, FieldPresence.OMITTED] = False
+    for_all: bool = False
 
 
 @dataclass(frozen=True)
-class PlanRecord(Document):
-    """One plan, `/steward/plans/<digest>`. Times are by the journal's clock, in milliseconds since 1970.
+class PlanRecord:
+    """One plan, a row of the database. Times are by the journal's clock, in milliseconds since 1970.
 
     `reason` is a one-line message: the reason for the current status. `attempts` counts steps without progress.
     `live_brokers` lists the brokers that the planner could use, and is empty once a further plan could do more with
     them. `left` counts the partitions that the plan could not make fully replicated, `postponed` lists the failed
     brokers of those among them that another reassignment in flight kept out of it. `repeats` counts the heals in a row
-    that left all moves of this one, to the same targets. `chunks` names the chunk documents, in order. `revision` is
-    the node's version, which an update compares.
+    that left all moves of this one, to the same targets. `chunks` names the chunk documents, in order. `revision`
+    counts the changes of the record; an update compares it.
+
+    `sources` are the documents that requested the plan: path, `@`, and the `created_id` of the node. `legacy` is set if
+    they are marked so (legacy znode route).
 
     `cancel` is the request to cancel the plan, from the time of the request on. If its scope is "plan",
     `rolled_back_by` is the rollback that was published for it, and `earlier_rollback` the one that had ended before the
-    rollback was requested again. `even_if_disabled` is set for a rollback that continues
-    although reassignments are disabled. With `needs_approval`, moves are submitted only while the journal contains the
-    approval of the plan's digest.
+    rollback was requested again; a rollback names the plan that it `rolls_back`. `even_if_disabled` is set for a
+    rollback that continues although reassignments are disabled. With `needs_approval`, moves are submitted only while
+    the plan is approved.
 
     `throttle` is the rate that a user requested for this plan, in bytes per second into one broker, 0 for no throttle.
     None means that the settings of the process that steps the plan decide. `not_rolled_back` counts the partitions that
@@ -148,13 +121,13 @@ class PlanRecord(Document):
     whose own rate of others limits nothing, because those of their leaders are stricter.
     """
 
-    digest: Digest
+    digest: str
     cluster_id: str
     operation: str
-    status: Annotated[PlanStatus, _read_status] = PlanStatus.PUBLISHED
+    status: PlanStatus = PlanStatus.PUBLISHED
     failed_brokers: tuple[int, ...] = ()
     auto_generated: bool = False
-    reason: Annotated[str, partial(FieldReader.sanitized_text, most=_SENTENCES)] = ""
+    reason: str = ""
     attempts: int = 0
     published_ms: int = 0
     stepped_ms: int = 0
@@ -162,57 +135,36 @@ class PlanRecord(Document):
     live_brokers: tuple[int, ...] = ()
     left: int = 0
     chunks: tuple[str, ...] = ()
-    who: Annotated[Actor, _read_actor] = field(default_factory=Actor)
+    sources: tuple[str, ...] = ()
+    legacy: bool = False
+    who: Actor = field(default_factory=Actor)
     cancel: CancelRequest | None = None
-    rolled_back_by: Digest | None = None
-    even_if_disabled: Annotated[bool, FieldPresence.OMITTED] = False
-    needs_approval: Annotated[bool, FieldPresence.OMITTED] = False
+    rolled_back_by: str | None = None
+    rolls_back: str | None = None
+    even_if_disabled: bool = False
+    needs_approval: bool = False
     throttle: int | None = None
     not_rolled_back: int | None = None
-    earlier_rollback: Digest | None = None
-    postponed: Annotated[tuple[int, ...], FieldPresence.OMITTED] = ()
-    repeats: Annotated[int, FieldPresence.OMITTED] = 0
-    leader_rates: Annotated[tuple[LeaderRate, ...], FieldPresence.OMITTED] = ()
-    outdone_rates: Annotated[tuple[int, ...], FieldPresence.OMITTED] = ()
-    revision: Annotated[int, FieldPresence.NEVER] = field(default=0, compare=False)
-    #: Unknown fields of `who`, added by others: written back.
-    who_extra: Annotated[Mapping[str, Any], FieldPresence.NEVER] = field(default_factory=dict, hash=False, repr=False)
+    earlier_rollback: str | None = None
+    postponed: tuple[int, ...] = ()
+    repeats: int = 0
+    leader_rates: tuple[LeaderRate, ...] = ()
+    outdone_rates: tuple[int, ...] = ()
+    revision: int = field(default=0, compare=False)
 
-    @property
-    def sources(self) -> frozenset[str]:
-        """The documents that requested the plan: path, `@`, and the `created_id` of the node."""
-        asked = self.extra.get(ASKED)
-        sources = asked.get("sources") if isinstance(asked, Mapping) else None
-        return frozenset(map(str, sources)) if isinstance(sources, list | tuple) else frozenset()
 
-    @classmethod
-    def from_fields(cls, fields: FieldReader, source: str | None) -> Self:
-        """Build the record, with the unknown fields of `who`."""
-        who = fields.peek("who")
-        record = super().from_fields(fields, source)
-        return replace(record, who_extra={key: who[key] for key in who if key not in asdict(record.who)})
+@dataclass(frozen=True)
+class Approval:
+    """The approval of the plan with this digest, and no other.
 
-    def values(self) -> dict[str, Any]:
-        """Return all fields except `revision`, which is the node's version."""
-        who = {key: value for key, value in asdict(self.who).items() if value is not None}
-        return super().values() | {"who": who | dict(self.who_extra)}
+    `person` is the user who approved it. It is None if a rule approved the plan; `reason` then names the rule.
+    `answered_ms` is the time of the approval by Airflow's clock, in milliseconds since 1970.
+    """
 
-    @classmethod
-    def from_node(cls, node: Node) -> Self:
-        """Read the record in `node`. Raises DocumentError, also if the node's name is not the record's digest."""
-        record = super().from_node(node)
-        if not node.path.endswith(f"/{record.digest}"):
-            raise DocumentError(
-                f"{node.path} holds the record of another plan, {record.digest[:12]}; correct or delete it."
-            )
-        return record
-
-    @classmethod
-    @lru_cache(maxsize=1024)
-    def from_json(cls, text: str, path: str = "the document") -> Self:
-        """Read the record found at `path`. Raises DocumentError, naming the path and the fault."""
-        # Cached, because each step and each poll reads the same records again, most of them unchanged.
-        return super().from_json(text, path)
+    plan: str
+    person: str | None = None
+    reason: str | None = None
+    answered_ms: int | None = None
 
 
 def _read_digests(fields: FieldReader, key: str) -> tuple[str, ...]:
@@ -545,9 +497,7 @@ WATCH_LEASES = DocumentCollection(paths.WATCH_LEASES, (CHECK,), WatchLease.from_
 REQUESTS: DocumentCollection[None] = DocumentCollection(
     paths.REASSIGNMENT_REQUESTS, (REQUEST,), lambda _: None, names_only=True, looked_below=1_000
 )
-APPROVALS: DocumentCollection[None] = DocumentCollection(paths.APPROVALS, (DIGEST,), lambda _: None, names_only=True)
-#: All collections that others may write and that polls sweep. The approvals, which grow with the plans that have ended,
-#: are swept when another one ends.
+#: All collections that others may write and that polls sweep.
 WRITTEN: tuple[DocumentCollection[Any], ...] = (
     FAILED_BROKERS,
     RESTARTS,

@@ -1,6 +1,6 @@
 """Retention: old rows of the audit trail are moved to a file; data that nobody reads any more is deleted.
 
-That data is approvals of deleted plans, and quarantined documents.
+That data is quarantined documents.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from kafka_steward.errors import JournalError, RequestError
-from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, StoredAuditRecord
 from kafka_steward.journal.listing import QUARANTINE
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node, Tree
+from kafka_steward.journal.tree import Tree
 
 
 def archive_audit(
@@ -75,25 +74,14 @@ def _write_archive(
 
 _MOVED_ASIDE = re.compile(re.escape(QUARANTINE) + r"/doc_\d{1,19}")
 
-#: The maximum number of nodes of each kind that are deleted per call.
+#: The maximum number of documents that are deleted per call.
 _MOST = 1000
 
 
-def delete_old_documents(tree: Tree, before_ms: int, *, is_known: Callable[[str], bool]) -> None:
-    """Delete old approvals and old quarantined documents.
-
-    Only nodes that were modified before `before_ms` of the journal's clock are deleted: approvals of plans for which
-    `is_known` is false, and quarantined documents with their texts.
-    """
-    for node in _nodes_older_than(tree, paths.APPROVALS, before_ms):
-        if not is_known(node.path.rpartition("/")[2]):
-            tree.discard(node)
-    for node in _nodes_older_than(tree, QUARANTINE, before_ms):
+def delete_old_documents(tree: Tree, before_ms: int) -> None:
+    """Delete documents that were quarantined before `before_ms` of the journal's clock, with their texts."""
+    for node in [node for node in tree.below(QUARANTINE) if node.modified_ms < before_ms][:_MOST]:
         if _MOVED_ASIDE.fullmatch(node.path):  # a node with another name was not written by Kafka Steward
             for text in tree.below(node.path):
                 tree.discard(text)
             tree.discard(node)
-
-
-def _nodes_older_than(tree: Tree, parent: str, before_ms: int) -> list[Node]:
-    return [node for node in tree.below(parent) if node.modified_ms < before_ms][:_MOST]

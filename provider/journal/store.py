@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kafka_steward.journal.sql.database import Database
     from kafka_steward.journal.sql.history import HealthHistory, PollTimes
     from kafka_steward.journal.sql.plan_reports import PlanReports
+    from kafka_steward.journal.sql.tree import SqlTree
     from kafka_steward.journal.sql.watch_reports import WatchReports
     from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 
@@ -65,7 +66,7 @@ class Journal:
         self.openings = openings
         #: The time of each watch's last poll; None for a journal without a database.
         self.poll_times = poll_times
-        #: What the page shows of plans; None for a journal without a database.
+        #: The proofs and the progress of plans, for the page; None for a journal without a database.
         self.plan_reports = plan_reports
         #: What the page shows of the watch; None for a journal without a database.
         self.watch_reports = watch_reports
@@ -149,28 +150,30 @@ def open_journal(
     with ExitStack() as opened:
         database = open_database(url, cluster_id, host or platform.node())
         opened.callback(database.close)
+        state = SqlTree(database)
         if zookeeper is None:
-            journal = _build_journal(database, SqlTree(database), None, compare)
+            journal = _build_journal(database, state, state, None, compare)
         else:
             from kafka_steward.journal.zookeeper.tree import ZkTree  # noqa: PLC0415
 
             tree = ZkTree(zookeeper, lambda node, reason: quarantine_document(both, node, reason, None))
             opened.callback(tree.close)
             tree.require_cluster(cluster_id)
-            both = SplitTree(SqlTree(database), tree)
-            journal = _build_journal(database, both, zookeeper.place, compare)
+            both = SplitTree(state, tree)
+            journal = _build_journal(database, state, both, zookeeper.place, compare)
             tree.revoke_open_access()
         opened.pop_all()  # from here on, the journal closes them
         return journal
 
 
-def _build_journal(database: Database, tree: Tree, tree_place: str | None, compare: bool) -> Journal:
+def _build_journal(database: Database, state: SqlTree, tree: Tree, tree_place: str | None, compare: bool) -> Journal:
     """Return the journal over rows and tree. `tree_place` is the location of a tree outside the database."""
     from kafka_steward.journal.identity import HostOpenings, bind_rows_to_tree, ensure_identity  # noqa: PLC0415
     from kafka_steward.journal.sql.audit import AuditTable  # noqa: PLC0415
-    from kafka_steward.journal.sql.history import EndedPlans, HealthHistory, PollTimes  # noqa: PLC0415
+    from kafka_steward.journal.sql.history import HealthHistory, PollTimes  # noqa: PLC0415
     from kafka_steward.journal.sql.moves import MoveTable  # noqa: PLC0415
     from kafka_steward.journal.sql.plan_reports import PlanReports  # noqa: PLC0415
+    from kafka_steward.journal.sql.plans import PlanTable  # noqa: PLC0415
     from kafka_steward.journal.sql.watch_reports import WatchReports  # noqa: PLC0415
 
     openings = HostOpenings(database)
@@ -179,15 +182,13 @@ def _build_journal(database: Database, tree: Tree, tree_place: str | None, compa
         openings.record(database.host)
     # A request to ZooKeeper may take long, and must not keep the other writers of the database waiting.
     project = call_at_once if tree_place is None else database.after_commit
-    reports = PlanReports(database)
     plans = Plans(
         tree,
         MoveTable(database),
-        EndedPlans(database),
+        PlanTable(database, state.viewed_plans),
         database.cluster_id,
         transaction=database.write_transaction,
         project=project,
-        reports=reports,
     )
     return Journal(
         database.cluster_id,
@@ -200,7 +201,7 @@ def _build_journal(database: Database, tree: Tree, tree_place: str | None, compa
         health=HealthHistory(database),
         openings=openings,
         poll_times=PollTimes(database),
-        plan_reports=reports,
+        plan_reports=PlanReports(database),
         watch_reports=WatchReports(database),
         identity=identity,
         pair=partial(bind_rows_to_tree, database, tree, tree_place),

@@ -13,8 +13,8 @@ must not affect, such as a lock, is never deleted, only changed.
 
 `put_new`, `replace_text`, `put` and `remove` change a node only if it is unchanged since the caller read it. A
 concurrent change is never overwritten: the function then returns None or False, and the caller decides whether to read
-again, to leave it to the next poll, or to report it. These functions are for documents only. Locks and plan records
-have functions of their own, because there a conflict is a result in itself.
+again, to leave it to the next poll, or to report it. These functions are for documents only. Locks have
+functions of their own, because there a conflict is a result in itself.
 """
 
 from __future__ import annotations

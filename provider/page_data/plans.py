@@ -29,7 +29,8 @@ def plans(
     Plans that wait for their approval are among them: they have no `status`. Raises RequestError for another cursor.
     """
     limit = min(limit, MOST_ROWS)
-    query = sa.select(*without_details()).where(_plan.c.cluster_id == cluster_id)
+    listed = _plan.c.status.is_not(None) | _plan.c.asked_ms.is_not(None)  # nobody was asked where a rule approved
+    query = sa.select(*without_details()).where((_plan.c.cluster_id == cluster_id) & listed)
     if unfinished:
         query = query.where(_plan.c.status.in_([status for status in PlanStatus if not status.finished]))
     if after is not None:

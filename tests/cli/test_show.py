@@ -30,6 +30,7 @@ from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.sql.plan_reports import PlanReports
+from kafka_steward.journal.sql.plans import PlanTable
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
@@ -458,10 +459,11 @@ def test_what_a_plan_leaves_is_shown_with_the_reason_and_what_to_do(
     strange = [{"topic": "../a", "partition": 1, "reason": "r"}, {"topic": "a", "partition": "-1"}, 5]
     unplaced = [{"topic": "wide", "partition": 0, "reason": "too_few_brokers"}]
     plan = plan_of(scene.simulator, [move("t-0", "123", "423")], unplaced=unplaced, pinned=pinned)
-    reports = PlanReports(open_database(f"sqlite:///{tmp_path}/journal.db", scene.simulator.cluster_id, "here"))
+    database = open_database(f"sqlite:///{tmp_path}/journal.db", scene.simulator.cluster_id, "here")
+    reports = PlanReports(database)
     scene.journal.plan_reports = reports
     record = PlanRecord(plan.digest, scene.simulator.cluster_id, "heal")
-    reports.put_record(scene.journal.plans.publish(record, plan.moves))
+    PlanTable(database).insert(scene.journal.plans.publish(record, plan.moves))
     for more, lines in (({"unplaced": strange, "pinned": 3}, []), ({}, plan.proof["unplaced"])):
         found = proof_summary(plan_with(plan.digest, {**plan.proof, **more}, []))
         reports.put_proof(plan.digest, found, conn_id=None)

@@ -36,8 +36,8 @@ from kafka_steward.journal.listing import QUARANTINE
 from kafka_steward.journal.locks import PlanSlot
 from kafka_steward.journal.records import RESTARTS, MoveState, PlanStatus
 from kafka_steward.journal.sql.audit import AuditTable
-from kafka_steward.journal.sql.history import EndedPlans
 from kafka_steward.journal.sql.moves import MoveTable
+from kafka_steward.journal.sql.plans import PlanTable
 from kafka_steward.journal.tree import Tree
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
@@ -138,7 +138,7 @@ def verify_nothing_left(place: Place) -> None:
     tree = place.stores[0]
     assert not any("throttled" in key for of in place.simulator.topic_settings.values() for key in of)
     assert not any(place.simulator.broker_settings.values())
-    kept = ("/steward/plans/", "/steward/slot", "/steward/step_lock")
+    kept = ("/steward/slot", "/steward/step_lock")
     assert [path for path in tree._nodes if not path.startswith(kept)] == []
     assert PlanSlot(tree).holders() == ()
     released = [row for row in place.stores[2]._rows if row.entry.action is Action.UNTHROTTLE]
@@ -285,8 +285,14 @@ NEVER_IN_A_STEP = {
     "audit.remove": "archives the trail; what is in the file already can be archived again",
     "tree.created_ids": "orders requests without a number by when they were made; a poll can be repeated",
     "moves.import_rows": "as that of the audit trail",
-    "ended.put": "an hour after the end of a plan: `test_ended_plans` dies there",
-    "ended.delete": "purges what ended long ago",
+    "plans.delete": "purges what ended long ago; a purge can be repeated",
+    "plans.digests": "read for a copy or an archive",
+    "plans.values": "read for a copy",
+    "plans.import_values": "copies a journal; a copy can be repeated",
+    "plans.by_source": "read where a document requests something; a poll can be repeated",
+    "plans.ask": "a task asks for an approval before the plan is published; it can ask again",
+    "plans.approval": "read of a plan that needs one; a step can be repeated",
+    "plans.answer": "the same of the answer",
     "moves.unsettled_partitions": "read where plans share the slot; a poll, or a claim of the slot, can be repeated",
     "moves.delete": "purges what ended long ago; a purge can be repeated",
     "cluster.broker_configs": "read before a topic is created",
@@ -312,7 +318,7 @@ def test_every_call_that_a_seam_has_is_made_by_some_scenario() -> None:
     left = healing()
     left.simulator.broker_defaults[RATE] = "7"
     left_over(left, Faults(calls=counted.calls))
-    seams = {"cluster": ClusterPort, "tree": Tree, "moves": MoveTable, "audit": AuditTable, "ended": EndedPlans}
+    seams = {"cluster": ClusterPort, "tree": Tree, "moves": MoveTable, "audit": AuditTable, "plans": PlanTable}
     there = {f"{seam}.{name}" for seam, kind in seams.items() for name in dir(kind) if not name.startswith("_")}
     free = {f"{seam}.{name}" for seam in seams for name in FREE}
     assert there - free - set(counted.calls) == set(NEVER_IN_A_STEP)

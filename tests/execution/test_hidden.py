@@ -224,12 +224,7 @@ def test_a_task_that_fails_after_plans_keeps_none_of_the_others_from_it(
 
         return act
 
-    tasks = (
-        "pause_idle_plans",
-        "delete_stale_in_flight_records",
-        "release_orphaned_throttles",
-        "archive_ended_plans",
-    )
+    tasks = ("pause_idle_plans", "delete_stale_in_flight_records", "release_orphaned_throttles")
     for name in tasks:
         monkeypatch.setattr(upkeep, name, noted(name))
     idle = PlanUpkeep(ClusterContext(simulator, memory_journal(simulator), Settings(), WHO)).run()

@@ -42,13 +42,12 @@ def places(world: World) -> list[str]:
     return [
         paths.SLOT,
         paths.STEP_LOCK,
-        paths.plan(world.digest),
         paths.lease("broker", "4", RATE),
         paths.lease("topic", "t", FOLLOWERS),
     ]
 
 
-@pytest.mark.parametrize("which", range(5), ids=["slot", "lock", "plan", "rate", "list"])
+@pytest.mark.parametrize("which", range(4), ids=["slot", "lock", "rate", "list"])
 def test_an_invalid_document_of_ours_is_named_and_the_plan_goes_on_once_it_is_what_it_was(
     world: World, which: int
 ) -> None:

@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.journal.audit import Action, AuditRecord, Code, Outcome
-from kafka_steward.journal.records import Cause, MoveState, Phase
+from kafka_steward.journal.kip_documents import CancelRequest
+from kafka_steward.journal.observed import ApprovalState
+from kafka_steward.journal.records import Cause, MoveState, Phase, PlanRecord, PlanStatus
 from kafka_steward.journal.sql.audit import AuditTable
 from kafka_steward.journal.sql.database import Database, open_database
 from kafka_steward.journal.sql.moves import MoveTable
-from tests.memory_tables import MemoryAudit, MemoryMoves
+from kafka_steward.journal.sql.plans import PlanTable
+from tests.memory_tables import MemoryAudit, MemoryMoves, MemoryPlans
 from tests.rings import tried
 from tests.simulated_plan import move
 
@@ -101,3 +104,27 @@ def test_audit(engine: Any, told: list[Any]) -> None:
         assert without_times(fake.select(**query)) == without_times(real.select(**query))
         real_open = [row.completed_ms is None for row in real.select(**query)]
         assert [row.completed_ms is None for row in fake.select(**query)] == real_open
+
+
+asked = st.lists(st.sampled_from(["/a@1", "/b@2"]), max_size=2, unique=True).map(tuple)
+changes = st.fixed_dictionaries(
+    {}, optional={"status": st.sampled_from(PlanStatus), "cancel": st.sampled_from([None, CancelRequest()])}
+)
+plan_acts = st.tuples(st.sampled_from(["p", "q"]), asked, st.integers(0, 2), changes)
+
+
+@few
+@given(st.lists(plan_acts, max_size=6), st.lists(st.tuples(st.sampled_from("pq"), st.sampled_from(ApprovalState))))
+def test_plans(engine: Any, acts: list[Any], answers: list[Any]) -> None:
+    real, fake = PlanTable(database(engine)), MemoryPlans(lambda: 1)
+    found: list[list[object]] = []
+    for table in (real, fake):
+        told: list[object] = []
+        for number, (digest, sources, revision, changed) in enumerate(acts):
+            record = PlanRecord(digest, real.database.cluster_id, "apply", sources=sources, published_ms=number)
+            told += [table.insert(record), table.change(digest, revision, changed)]
+        for digest, state in answers:
+            table.answer(digest, state, person="ada", reason=None, answered_ms=5)
+        told += [table.get("p"), table.latest(1), table.unfinished(), table.unfinished(or_cancelled=True)]
+        found.append([*told, table.by_source(), [table.approval(digest) for digest in "pq"]])
+    assert found[0] == found[1]

@@ -23,7 +23,6 @@ from kafka_steward.execution.progress_reports import (
     ProgressRecorder,
     progress_report,
     proof_summary,
-    report_answer,
     report_publication,
     report_request,
 )
@@ -32,8 +31,7 @@ from kafka_steward.execution.watch_reports import broker_reports
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.observed import ApprovalState, BrokerChange, BrokerReport, HeldGroup, PlanReport
-from kafka_steward.journal.records import PlanStatus
-from kafka_steward.journal.schema import tables
+from kafka_steward.journal.records import Approval, PlanStatus
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.page_data import documents as document_data
 from kafka_steward.page_data import plans as plan_data
@@ -212,14 +210,14 @@ def test_a_request_for_approval_is_shown_with_its_proof_until_it_is_answered(
     approval = present(shown.approval)
     assert (approval.state, approval.asked_by) == (ApprovalState.ASKED, ADA)
     assert approval.expires_ms == (None if expires_ms is None else (approval.asked_ms or 0) + expires_ms)
-    report_answer(journal, DIGEST, approved=False, person="bob", reason="not today")
+    journal.plans.reject(DIGEST, person="bob", reason="not today")
     answered = present(listed(reader).approval)
     assert (answered.state, answered.person, answered.reason) == (ApprovalState.REJECTED, "bob", "not today")
 
 
 def test_a_published_plan_keeps_its_approval_and_its_proof(journal: Journal, reader: JournalReader) -> None:
     report_request(context(journal), plan(), expires_in=None)
-    report_answer(journal, DIGEST, approved=True, person="bob", reason="")
+    journal.plans.approve(Approval(DIGEST, "bob"))
     report_publication(context(journal), plan({**PROOF, "lower_bound": 3}))
     shown = listed(reader)
     assert shown.approval is not None
@@ -343,19 +341,6 @@ def test_an_unchanged_poll_writes_nothing(journal: Journal) -> None:
     sa.event.listen(engine, "before_cursor_execute", lambda *sent: statements.append(sent[2]))
     reporter.report()
     assert [each for each in statements if each.startswith(("INSERT", "UPDATE", "DELETE"))] == []
-
-
-def test_a_plan_whose_row_is_missing_is_shown_also_one_that_ended(journal: Journal, reader: JournalReader) -> None:
-    write_documents(journal)
-    journal.plans.update(present(journal.plans.get(WAITING)), status=PlanStatus.COMPLETED)
-    assert journal.watch_reports is not None
-    with journal.watch_reports.database.write_transaction() as connection:
-        connection.execute(sa.delete(tables.plan))
-    DocumentReporter(journal).report()
-    assert {each.digest: each.status for each in plan_data.plans(reader, CLUSTER).rows} == {
-        WAITING: PlanStatus.COMPLETED,
-        CANCELLED: PlanStatus.RUNNING,
-    }
 
 
 def test_a_document_that_cannot_be_recorded_never_stops_the_watch(

@@ -40,16 +40,14 @@ from kafka_steward.execution.publishing import (
 )
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.journal import paths
 from kafka_steward.journal.listing import DocumentCollection
-from kafka_steward.journal.plans import Approval
-from kafka_steward.journal.records import ASKED, ROLLS_BACK, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.records import Approval, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import PlanFolder, read_snapshot
 from kafka_steward.settings import Settings
 from tests.builders import cluster, plan_with, snapshot_of
 from tests.local_plan import planned
-from tests.simulated_plan import WHO, delete, memory_journal, move, plan_of, simulated
+from tests.simulated_plan import WHO, memory_journal, move, plan_of, simulated
 from tests.simulator import Simulator
 from tests.watching import tick_of
 
@@ -246,7 +244,7 @@ def of(digest: str, **more: object) -> PlanRecord:
 
 
 HEAL: dict[str, object] = {"auto_generated": True}
-ASKED_FOR: dict[str, object] = {"extra": {ASKED: {}}}
+ASKED_FOR: dict[str, object] = {"sources": ("/a@1",)}
 BY_HAND: dict[str, object] = {}
 
 
@@ -280,7 +278,7 @@ def test_a_heal_goes_first_and_others_wait_or_start_beside_what_has_no_partition
 def test_only_what_names_its_moves_or_takes_moves_back_starts_beside_others() -> None:
     kinds = ("apply", "rebalance", "expand", "drain", "fill", "set-replication-factor", "heal")
     assert [kind for kind in kinds if may_share_slot(PlanRecord("a", "c", kind))] == ["apply"]
-    assert may_share_slot(PlanRecord("a", "c", "rollback", extra={ROLLS_BACK: "b"}))
+    assert may_share_slot(PlanRecord("a", "c", "rollback", rolls_back="b"))
 
 
 def test_plans_that_ended_while_they_had_the_slot_make_room_one_after_the_other(journal: Journal) -> None:
@@ -356,7 +354,7 @@ def test_of_several_plans_that_have_not_ended_the_one_that_has_the_slot_is_meant
 def test_to_take_back_a_plan_whose_rollback_is_under_way_means_that_plan(journal: Journal) -> None:
     ended = journal.plans.publish(of("a"), [])
     journal.plans.update(ended, status=PlanStatus.COMPLETED)
-    journal.plans.publish(of("b", extra={ROLLS_BACK: "a" * 64}), [])
+    journal.plans.publish(of("b", rolls_back="a" * 64), [])
     found = [resolve_plan(journal, None, "cancel", scope=scope).digest for scope in ("plan", "pending")]
     assert found == ["a" * 64, "b" * 64]
 
@@ -378,14 +376,6 @@ def test_the_first_approval_of_a_digest_counts_and_a_retry_changes_nothing(journ
     assert [row.entry.who.person for row in journal.audit.rows(plan=DIGEST)] == ["ann", "bob"]
     approve_plan(journal, YES, replace(WHO, try_number=2))
     assert len(journal.audit.rows(plan=DIGEST)) == 2
-
-
-@pytest.mark.parametrize("text", ["", "yes", "{}", Approval(OTHER, "ann").to_json()])
-def test_what_is_no_approval_of_this_plan_approves_nothing(journal: Journal, text: str) -> None:
-    journal.tree.create(paths.approval(DIGEST), text)
-    with pytest.raises(PlanError, match="it is not approved"):
-        refuse_unapproved(journal, DIGEST)
-    assert approve_plan(journal, YES, WHO) == refuse_unapproved(journal, DIGEST) == YES
 
 
 def test_a_rejection_is_recorded_and_approves_nothing(journal: Journal) -> None:
@@ -449,11 +439,17 @@ def published() -> tuple[Simulator, Journal, str]:
     return simulator, journal, plan.digest
 
 
+def withdraw_approval(journal: Journal, digest: str) -> None:
+    """Delete an approval, as a person may in the database."""
+    stored: Any = journal.plans._plans
+    del stored._approvals[digest]
+
+
 def test_what_is_in_flight_completes_and_nothing_begins_while_the_approval_is_gone() -> None:
     simulator, journal, digest = published()
     runner = PlanRunner(ClusterContext(simulator, journal, ONE_AT_A_TIME, WHO), digest)
     runner.step()
-    delete(journal, paths.approval(digest))
+    withdraw_approval(journal, digest)
     for _ in range(12):
         simulator.tick()
         progress = runner.step()
@@ -470,7 +466,7 @@ def test_a_cancel_needs_no_approval() -> None:
     simulator, journal, digest = published()
     runner = PlanRunner(ClusterContext(simulator, journal, ONE_AT_A_TIME, WHO), digest)
     runner.step()
-    delete(journal, paths.approval(digest))
+    withdraw_approval(journal, digest)
     request_cancel(journal, digest, who=WHO, reason="enough")
     for _ in range(5):
         progress = runner.step()

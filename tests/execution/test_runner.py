@@ -18,9 +18,8 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Outcome
-from kafka_steward.journal.listing import QUARANTINE, QuarantinedDocument, list_unreadable, quarantine_document
-from kafka_steward.journal.plans import Approval
-from kafka_steward.journal.records import APPROVALS, WRITTEN, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.listing import QUARANTINE, QuarantinedDocument, quarantine_document
+from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
 from tests.execution.runs import apply, heal, simulator
 from tests.simulated_plan import FOLLOWERS, RATE, WHO, World, heal_moves, journal_of, memory_journal, move
@@ -79,30 +78,18 @@ def test_chunks_that_a_death_at_the_end_left_go_with_the_next_step(simulator: Si
     assert world.journal.tree.children(paths.REASSIGN_CHUNKS) == []
 
 
-def test_approvals_and_quarantined_documents_are_deleted_with_the_plans_of_their_time(simulator: Simulator) -> None:
+def test_quarantined_documents_are_deleted_with_the_plans_of_their_time(simulator: Simulator) -> None:
     world, digests = heal(simulator), [letter * 64 for letter in "abc"]
     tree, times_ms = world.journal.tree, [0, world.settings.plan_retention * 86_400_000 - 60_000]
     for digest, ms in zip(digests[:2], times_ms, strict=True):
         simulator.now_ms += int(ms)
         record = world.publish(digest, [])
         world.journal.plans.update(record, status=PlanStatus.COMPLETED)
-        tree.create(paths.approval(digest), Approval(digest, "ada").to_json())
-        tree.create(paths.approval(f"{digest[0]}0{digest[2:]}"), Approval(digest, "ada").to_json())  # of no plan
         quarantine_document(tree, tree.create(f"/admin/{digest[0]}", "{"), "no JSON", None)
     simulator.now_ms += 120_000
     assert world.run().ended
     assert [world.journal.plans.get(digest) is None for digest in digests[:2]] == [True, False]
-    assert tree.children(paths.APPROVALS) == [f"b0{'b' * 62}", "b" * 64]
     assert [QuarantinedDocument.from_node(node).path for node in tree.below(QUARANTINE)] == ["/admin/b"]
-
-
-def test_what_is_no_approval_is_moved_aside_when_a_plan_ends(simulator: Simulator) -> None:
-    world, path = heal(simulator), f"{paths.APPROVALS}/no digest"
-    world.journal.tree.create(path, "mine")
-    assert [each.path for each in list_unreadable(world.journal.tree, (*WRITTEN, APPROVALS))] == [path]
-    assert world.run().ended
-    assert [QuarantinedDocument.from_node(node).path for node in world.journal.tree.below(QUARANTINE)] == [path]
-    assert list_unreadable(world.journal.tree, (*WRITTEN, APPROVALS)) == []
 
 
 @pytest.mark.parametrize(("minutes", "kept"), [(59, True), (61, False)])

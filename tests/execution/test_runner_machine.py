@@ -317,7 +317,7 @@ class RunnerMachine(RuleBasedStateMachine):
         """Ended: nothing of ours is borrowed, noted as in flight, or owned; what others set is still there."""
         tree, _, _ = self.place.stores
         # Since when others reassign is known of the cluster, and is no plan's.
-        kept = ("/steward/plans/", "/steward/slot", "/steward/step_lock", "/steward/unsettled")
+        kept = ("/steward/slot", "/steward/step_lock", "/steward/unsettled")
         assert [path for path in tree._nodes if not path.startswith(kept)] == []
         assert PlanSlot(tree).holders() == ()
         lists = {topic: of[FOLLOWERS] for topic, of in self.simulator.topic_settings.items() if FOLLOWERS in of}

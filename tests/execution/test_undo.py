@@ -24,7 +24,7 @@ from kafka_steward.execution.rollback import SkippedPartition, find_unfinished_c
 from kafka_steward.execution.undo_verification import UndoVerification, find_unrestored_partitions, verify_undone
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Outcome
-from kafka_steward.journal.records import ROLLS_BACK, Cause, MoveRow, MoveState, Phase, PlanStatus
+from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanStatus
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner, undo_of
 from tests.simulated_plan import RATE, WHO, World, memory_journal, move
@@ -346,7 +346,7 @@ def test_two_processes_publish_one_rollback(world: World) -> None:
         progress = both[turn % 2]()
         world.simulator.tick()
     assert progress.ended
-    made = [each for each in world.journal.plans.latest(9) if each.extra.get(ROLLS_BACK) == world.digest]
+    made = [each for each in world.journal.plans.latest(9) if each.rolls_back == world.digest]
     assert len(made) == 1
     is_as_it_was(world)
 

@@ -6,9 +6,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.lifecycle import request_cancel
-from kafka_steward.execution.rollback import find_unfinished_cancels
-from kafka_steward.journal import paths
-from kafka_steward.journal.records import ASKED, PlanStatus
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, World, memory_journal, move
 from tests.simulator import Simulator
@@ -105,64 +103,3 @@ def test_a_stuck_plan_leases_nothing_for_long(world: World) -> None:
         world.simulator.tick()
         assert look(world) == []
     assert (world.record().status, world.throttles()) == (PlanStatus.STUCK, [])
-
-
-HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-def ended() -> World:
-    simulator = Simulator.of("1a 2b 3c 4a", "t: 123")
-    return World(simulator, memory_journal(simulator), [move("t-0", "123", "423")], auto_generated=False)
-
-
-def polled_after_a_look(ended: World) -> list[str]:
-    """The plans that are polled after a look."""
-    tick_of(ended.simulator, ended.journal, Settings())
-    return ended.journal.tree.children(paths.PLANS)
-
-
-def test_after_an_hour_an_ended_plan_is_polled_no_more_and_can_be_rolled_back(ended: World) -> None:
-    ended.run()
-    assert polled_after_a_look(ended) == [ended.digest]
-    ended.simulator.now_ms += HOUR_MS + 1
-    assert polled_after_a_look(ended) == []
-    assert ended.journal.plans.latest(1)[0].status is PlanStatus.COMPLETED
-    request_cancel(ended.journal, ended.digest, who=WHO, reason="wrong", scope="plan")
-    assert [record.digest for record in find_unfinished_cancels(ended.journal)] == [ended.digest]
-
-
-def test_one_that_has_not_ended_is_polled_for_ever(ended: World) -> None:
-    ended.simulator.now_ms += 24 * HOUR_MS
-    assert polled_after_a_look(ended) == [ended.digest]
-
-
-def test_one_that_is_to_be_rolled_back_is_polled_until_it_is(ended: World) -> None:
-    ended.run()
-    request_cancel(ended.journal, ended.digest, who=WHO, reason="wrong", scope="plan")
-    ended.simulator.now_ms += HOUR_MS + 1
-    assert polled_after_a_look(ended) == [ended.digest]
-    assert [record.digest for record in find_unfinished_cancels(ended.journal)] == [ended.digest]
-
-
-def test_one_of_which_a_document_is_left_is_polled_until_it_is_gone(ended: World) -> None:
-    path = f"{paths.REQUEST_PREFIX}0000000001"
-    node = ended.journal.tree.create(path, "{}")
-    ended.journal.plans.update(
-        ended.record(), extra={ASKED: {"sources": [f"{path}@{node.created_id}"], "legacy": False}}
-    )
-    ended.run()
-    ended.simulator.now_ms += HOUR_MS + 1
-    assert ended.digest in polled_after_a_look(ended)
-    kept = ended.journal.tree.get(path)
-    if kept is not None:
-        ended.journal.tree.delete(path, version=kept.version)
-    assert polled_after_a_look(ended) == []
-
-
-@pytest.mark.parametrize("asked", [5, {"sources": 5}, {"sources": "x"}, {"sources": ["no path", 7, None]}, None])
-def test_what_somebody_wrote_into_a_record_holds_up_no_look(ended: World, asked: object) -> None:
-    ended.journal.plans.update(ended.record(), extra={ASKED: asked})
-    ended.run()
-    ended.simulator.now_ms += HOUR_MS + 1
-    assert polled_after_a_look(ended) == []

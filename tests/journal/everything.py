@@ -21,8 +21,7 @@ from kafka_steward.execution.readiness import announce_restart, disable_reassign
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.listing import quarantine_document
-from kafka_steward.journal.plans import Approval
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import Approval, PlanStatus
 from kafka_steward.journal.retention import archive_audit, delete_old_documents
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
@@ -150,12 +149,11 @@ def _tidy(journal: Journal, folder: Path) -> None:
     assert journal.health is not None
     for _ in range(2):
         journal.health.add_measures({"offline_partitions": 1}, every_ms=0, retention_ms=0)
-    moved = journal.tree.create("/steward/plans/garbage", "x")
+    moved = journal.tree.create("/steward/garbage", "x")
     assert quarantine_document(journal.tree, moved, "It is garbage.", None)
     later = journal.now_ms() + _LATER_MS
-    assert journal.plans.archive(later, is_needed=lambda _: False, most=100)
     journal.plans.purge(later)
-    delete_old_documents(journal.tree, later, is_known=lambda _: False)
+    delete_old_documents(journal.tree, later)
     assert archive_audit(journal, later, folder / f"{journal.cluster_id}.jsonl", as_values=_values, who=WHO)
     journal.bind_rows_to_tree()
 

@@ -1,32 +1,24 @@
-"""What is old is put away: rows of the audit trail, plans that ended, and documents that nothing reads any more."""
+"""What is old is put away: rows of the audit trail, and documents that nothing reads any more."""
 
 from __future__ import annotations
 
 import gzip
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from kafka_steward.assignment import TopicPartition
-from kafka_steward.errors import JournalUnreachable, RequestError, VersionConflict
-from kafka_steward.journal import paths
+from kafka_steward.errors import JournalUnreachable, RequestError
 from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, StoredAuditRecord
 from kafka_steward.journal.columns import audit_facts
-from kafka_steward.journal.copy import copy_journal
 from kafka_steward.journal.listing import QUARANTINE, quarantine_document
-from kafka_steward.journal.plans import Approval
-from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.retention import archive_audit, delete_old_documents
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.tree import SqlTree
-from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.journal.store import Journal
 from tests.journal.test_plans import moves_of, record_of
-from tests.present import present
 
 ME = Actor(person="ada")
 
@@ -122,30 +114,13 @@ def test_nothing_is_deleted_before_all_is_written(
     assert not file.exists()
 
 
-KNOWN, FORGOTTEN = "a" * 64, "b" * 64
-
-
-def approve(journal: Journal) -> None:
-    for digest in (KNOWN, FORGOTTEN):
-        journal.tree.create(paths.approval(digest), Approval(digest, "ada").to_json())
-
-
-def forget(journal: Journal, before_ms: int) -> None:
-    delete_old_documents(journal.tree, before_ms, is_known=lambda digest: digest == KNOWN)
-
-
-def test_approvals_of_plans_that_are_not_known_any_more_and_what_was_moved_aside_go_when_they_are_old(
-    journal: Journal,
-) -> None:
+def test_what_was_moved_aside_goes_when_it_is_old(journal: Journal) -> None:
     before_ms = journal.now_ms() - 60_000
-    approve(journal)
     node = journal.tree.create("/admin/reassignment_requests/request_1", "{" * 300_000)
     quarantine_document(journal.tree, node, "no JSON", None)
-    forget(journal, before_ms)
-    assert journal.tree.children(paths.APPROVALS) == [KNOWN, FORGOTTEN]
+    delete_old_documents(journal.tree, before_ms)
     assert len(journal.tree.children(QUARANTINE)) == 1
-    forget(journal, journal.now_ms() + 1)
-    assert journal.tree.children(paths.APPROVALS) == [KNOWN]
+    delete_old_documents(journal.tree, journal.now_ms() + 1)
     assert journal.tree.children(QUARANTINE) == [], "with its texts"
 
 
@@ -157,126 +132,5 @@ def test_what_others_put_there_stays_whatever_its_name(sql_journal: Journal) -> 
     assert isinstance(tree, SqlTree)
     with tree.database.write_transaction() as connection:
         connection.execute(rename)
-    forget(sql_journal, sql_journal.now_ms() + 1)
+    delete_old_documents(tree, sql_journal.now_ms() + 1)
     assert tree.children(QUARANTINE) == ["notes", "\x84"]
-
-
-def ended(journal: Journal, digest: str = "d1", **changes: Any) -> PlanRecord:
-    """A plan that is complete."""
-    record = journal.plans.publish(record_of(journal, digest), moves_of(2))
-    journal.plans.set_move_states(
-        digest, [move.topic_partition for move in moves_of(2)], MoveState.COMPLETED, fence=None
-    )
-    return journal.plans.update(record, status=PlanStatus.COMPLETED, **changes)
-
-
-def put_away(journal: Journal, needed: str = "", most: int = 9) -> list[str]:
-    """Whatever has ended by now."""
-    return journal.plans.archive(journal.now_ms() + 1, is_needed=lambda record: record.digest == needed, most=most)
-
-
-def test_it_leaves_the_tree_and_is_known_as_before(journal: Journal) -> None:
-    before = ended(journal, reason="done")
-    rows = journal.plans.rows("d1")
-    assert put_away(journal) == ["d1"]
-    assert journal.tree.children(paths.PLANS) == []
-    assert journal.plans.recent() == journal.plans.unfinished() == []
-    assert journal.plans.get("d1") == before
-    assert journal.plans.latest(9) == [before]
-    assert journal.plans.digests() == ["d1"]
-    assert journal.plans.rows("d1") == rows
-    assert put_away(journal) == []
-    assert journal.plans.publish(record_of(journal), moves_of(2)) == before, "the same plan again"
-
-
-def test_what_has_not_ended_or_is_needed_or_ended_lately_stays(journal: Journal) -> None:
-    journal.plans.publish(record_of(journal, "d1"), moves_of(1))
-    ended(journal, "d2")
-    assert put_away(journal, needed="d2") == []
-    assert journal.plans.archive(journal.now_ms() - 60_000, is_needed=lambda _: False, most=9) == []
-    assert [record.digest for record in journal.plans.recent()] == ["d1", "d2"]
-
-
-def test_so_many_plans_are_put_away_at_once(journal: Journal) -> None:
-    for digest in ("d1", "d2", "d3"):
-        ended(journal, digest)
-    assert [len(put_away(journal, most=2)) for _ in range(3)] == [2, 1, 0]
-
-
-def test_the_latest_are_those_published_last_wherever_they_are(journal: Journal) -> None:
-    for digest in ("d1", "d2", "d3"):
-        ended(journal, digest)
-    put_away(journal, needed="d2")
-    journal.plans.publish(record_of(journal, "d4"), moves_of(1))
-    assert [record.digest for record in journal.plans.latest(3)] == ["d4", "d3", "d2"]
-    assert len(journal.plans.latest(9)) == 4
-
-
-def test_one_that_changes_is_among_the_others_again(journal: Journal) -> None:
-    ended(journal)
-    put_away(journal)
-    found = present(journal.plans.get("d1"))
-    changed = journal.plans.update(found, status=PlanStatus.ROLLED_BACK)
-    assert journal.plans.recent() == [changed]
-    assert journal.plans.latest(9) == [changed]
-    with pytest.raises(VersionConflict):
-        journal.plans.update(found, status=PlanStatus.ABANDONED)
-    put_away(journal)
-    assert journal.plans.get("d1") == changed
-
-
-def test_one_that_changes_is_in_the_tree_alone(journal: Journal) -> None:
-    ended(journal, "d1")
-    ended(journal, "d2")
-    put_away(journal)
-    journal.plans.update(present(journal.plans.get("d1")), reason="looked at again")
-    assert journal.tree.children(paths.PLANS) == ["d1"]
-    assert journal.plans._ended.digests() == ["d2"]
-
-
-def test_it_is_forgotten_with_its_rows_like_any_other(journal: Journal) -> None:
-    ended(journal)
-    put_away(journal)
-    assert journal.plans.purge(journal.now_ms() - 60_000) == []
-    assert journal.plans.purge(journal.now_ms() + 1) == ["d1"]
-    assert journal.plans.get("d1") is None
-    assert journal.plans.rows("d1") == []
-
-
-def test_a_process_that_dies_in_between_leaves_it_where_it_was(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = ended(journal)
-
-    def die(*_: object, **__: object) -> None:
-        raise JournalUnreachable("The process died.")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(journal.tree, "delete", die)
-        with pytest.raises(JournalUnreachable):
-            put_away(journal)
-    assert journal.plans.recent() == journal.plans.latest(9) == [before]
-    assert put_away(journal) == ["d1"]
-    assert journal.plans.latest(9) == [before]
-
-
-def test_a_process_that_dies_while_it_comes_back_loses_none_of_its_rows(journal: Journal) -> None:
-    ended(journal)
-    put_away(journal)
-    found = present(journal.plans.get("d1"))
-    # As where tree and rows are two stores: the node is there again, and the old row still is.
-    journal.tree.create(paths.plan("d1"), replace(found, status=PlanStatus.RUNNING).to_json())
-    assert journal.plans.purge(journal.now_ms() + 1) == []
-    assert len(journal.plans.rows("d1")) == 2
-    assert journal.plans._ended.digests() == []
-
-
-def test_a_copy_has_the_plan_that_ended_too(journal: Journal, tmp_path_factory: pytest.TempPathFactory) -> None:
-    before = ended(journal)
-    put_away(journal)
-    url = f"sqlite:///{tmp_path_factory.mktemp('copy')}/journal.db"
-    with open_journal(url, journal.cluster_id) as target:
-        assert copy_journal(journal, target).plans == 1
-        assert target.plans.get("d1") == before
-        assert target.plans.rows("d1")[0].topic_partition == TopicPartition("orders", 0)
-        assert target.plans.recent() == []

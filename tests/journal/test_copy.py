@@ -6,6 +6,7 @@ import gc
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def contents(journal: Journal) -> dict[str, object]:
     return {
         "named": [node and node.data for node in nodes],
         "numbered": numbered,
-        "plans": [record and {**record.values(), "chunks": None} for record in records],
+        "plans": [record and replace(record, chunks=()) for record in records],
         "rows": [journal.plans.rows(digest) for digest in ("ended", "running")],
         "audit": [(row.when_ms, row.completed_ms, row.entry, row.outcome, row.detail) for row in journal.audit.rows()],
     }

@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import getitem
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +20,6 @@ from hypothesis import strategies as st
 from kafka_steward.document_api.external_guard import DisableObserved
 from kafka_steward.document_api.request_documents import read_requests
 from kafka_steward.errors import DocumentError
-from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.document import Document, FieldPresence, TopicName, Words
 from kafka_steward.journal.kip_documents import (
     AnnouncedRestartDocument,
@@ -35,15 +32,12 @@ from kafka_steward.journal.kip_documents import (
     Request,
 )
 from kafka_steward.journal.listing import QuarantinedDocument
-from kafka_steward.journal.plans import Approval
 from kafka_steward.journal.records import (
     DeferredPartitions,
     EmptyBrokersDocument,
     FillEvent,
     Lock,
     PendingReplicas,
-    PlanRecord,
-    PlanStatus,
     SlotOwnership,
     ThrottleLease,
     UnsettledPartitions,
@@ -97,14 +91,13 @@ def test_each_field_is_read_and_written_as_its_annotation_says() -> None:
         lock: Lock
         person: Words | None = None
         few: Annotated[int, FieldPresence.OMITTED] = 0
-        hidden: Annotated[int, FieldPresence.NEVER] = 0
 
-    whole = Sample("t", 1, Lock("here", 5, 2), "ann", 3, 9)
+    whole = Sample("t", 1, Lock("here", 5, 2), "ann", 3)
     text = '{"version":1,"topic":"t","otherName":1,"lock":{"version":1,"owner":"here","ttl_ms":5,"fencing_token":2},'
     assert whole.to_json() == text + '"person":"ann","few":3}'
-    assert Sample.from_json(whole.to_json()) == replace(whole, hidden=0)
+    assert Sample.from_json(whole.to_json()) == whole
     assert replace(whole, person=None, few=0).to_json() == text[:-1] + "}"
-    assert Sample.from_json(text[:-1] + "}") == replace(whole, person=None, few=0, hidden=0)
+    assert Sample.from_json(text[:-1] + "}") == replace(whole, person=None, few=0)
     with pytest.raises(DocumentError, match="/x has no 'topic'"):
         Sample.from_json('{"version":1,"otherName":1}', "/x")
     with pytest.raises(DocumentError, match="/x has 'topic' = \"my topic\" where"):
@@ -143,12 +136,6 @@ def test_unknown_fields_are_kept_when_a_document_is_changed() -> None:
 def test_a_malformed_request_is_refused_with_place_and_fault(text: str, sentence: str) -> None:
     with pytest.raises(DocumentError, match=sentence):
         Request.from_json(text, "/x")
-
-
-def test_an_unknown_status_is_refused() -> None:
-    text = RECORD.to_json().replace('"cancelled"', '"unknown"')
-    with pytest.raises(DocumentError, match="the status 'unknown', which is not a status of a plan"):
-        PlanRecord.from_json(text, "/x")
 
 
 def test_assignments_by_topic_are_in_the_order_of_topics_and_numbers() -> None:
@@ -204,7 +191,7 @@ VALUES = st.recursive(
 )
 
 
-@given(st.sampled_from([*OF_KIPS, PlanRecord, Lock, ThrottleLease]), VALUES.map(json.dumps) | st.text())
+@given(st.sampled_from([*OF_KIPS, SlotOwnership, Lock, ThrottleLease]), VALUES.map(json.dumps) | st.text())
 def test_whatever_comes_from_outside_is_read_or_refused_in_words(kind: type[Document], text: str) -> None:
     assert _read(kind, text) in {text, "/x"}
 
@@ -219,41 +206,6 @@ def _read(kind: type[Document], text: str) -> str:
 
 PARTITION = ChunkPartition("t", 3, (1, 2), (2, 3), "id-1")
 PARTITION_TEXT = '{"topic":"t","partition":3,"replicas":[1,2],"original_replicas":[2,3],"topic_id":"id-1"}'
-RECORD = PlanRecord(
-    "d1",
-    "c1",
-    "heal",
-    PlanStatus.CANCELLED,
-    failed_brokers=(3,),
-    auto_generated=True,
-    reason="Broker 3 is down.",
-    attempts=2,
-    published_ms=10,
-    stepped_ms=20,
-    who=Actor("heal", "manual__1", "submit", 1, "ann"),
-    partitions=7,
-    live_brokers=(1, 2),
-    left=4,
-    chunks=("chunk_0000000000",),
-    cancel=CancelRequest(None, "plan", "bob", "not now", even_if_disabled=True),
-    rolled_back_by="d2",
-    even_if_disabled=True,
-    needs_approval=True,
-    not_rolled_back=3,
-)
-RECORD_TEXT = (
-    '{"version":1,"digest":"d1","cluster_id":"c1","operation":"heal","status":"cancelled","failed_brokers":[3],'
-    '"auto_generated":true,"reason":"Broker 3 is down.","attempts":2,"published_ms":10,"stepped_ms":20,"partitions":7,'
-    '"live_brokers":[1,2],"left":4,"chunks":["chunk_0000000000"],'
-    '"who":{"dag_id":"heal","run_id":"manual__1","task_id":"submit","try_number":1,"person":"ann"},'
-    '"cancel":{"version":1,"scope":"plan","person":"bob","reason":"not now","even_if_disabled":true},'
-    '"rolled_back_by":"d2","even_if_disabled":true,"needs_approval":true,"not_rolled_back":3}'
-)
-SHORTEST_RECORD_TEXT = (
-    '{"version":1,"digest":"d1","cluster_id":"c1","operation":"heal","status":"published","failed_brokers":[],'
-    '"auto_generated":false,"reason":"","attempts":0,"published_ms":0,"stepped_ms":0,"partitions":0,'
-    '"live_brokers":[],"left":0,"chunks":[],"who":{}}'
-)
 #: Each with every field that it can have.
 STORED: list[tuple[Document, str]] = [
     (FailedBroker(5), '{"failure_timestamp": 5}'),
@@ -274,7 +226,6 @@ STORED: list[tuple[Document, str]] = [
         '{"version":1,"plan":"d1","scope":"plan","person":"ann","reason":"not now","even_if_disabled":true}',
     ),
     (ReassignmentsDisabled("ann", "not now"), '{"version":1,"person":"ann","reason":"not now"}'),
-    (RECORD, RECORD_TEXT),
     (SlotOwnership("d1", ("d0",), ("d2",)), '{"version":1,"plan":"d1","preempted":["d0"],"beside":["d2"]}'),
     (Lock("host:1", 60_000, 7), '{"version":1,"owner":"host:1","ttl_ms":60000,"fencing_token":7}'),
     (
@@ -283,10 +234,6 @@ STORED: list[tuple[Document, str]] = [
             '{"version":1,"before":"10","ours":"50","entries":{"d1":["0:1"]},"earlier":["60","70"],"external":"30",'
             '"external_for_all":true}'
         ),
-    ),
-    (
-        Approval("d1", "ann", "as agreed", 5),
-        '{"version":1,"plan":"d1","person":"ann","reason":"as agreed","answered_ms":5}',
     ),
     (
         EmptyBrokersDocument((1,), (2, 3), 5, "manual__1", (4,)),
@@ -318,14 +265,11 @@ SHORTEST: list[tuple[Document, str]] = [
     (SlotOwnership("d1", ("d0",)), '{"version":1,"plan":"d1","preempted":["d0"]}'),
     (Lock(None, 1), '{"version":1,"ttl_ms":1,"fencing_token":1}'),
     (ThrottleLease(None, None), '{"version":1,"entries":{}}'),
-    (Approval("d1"), '{"plan":"d1"}'),
     (PendingReplicas((1,)), '{"version":1,"replicas":[1]}'),
     (DeferredPartitions(1), '{"version":1,"count":1}'),
-    (PlanRecord("d1", "c1", "heal"), SHORTEST_RECORD_TEXT),
 ]
 #: What only we write has a version, which has to be there.
 OURS = {
-    PlanRecord,
     SlotOwnership,
     Lock,
     ThrottleLease,
@@ -359,13 +303,10 @@ def test_each_is_written_and_read_in_this_form(document: Document, text: str) ->
     assert json.loads(replace(read, source=None).to_json()) == longer
 
 
-@pytest.mark.parametrize(
-    ("kind", "place"), [(Request, ("partitions", 0)), (PlanRecord, ("who",)), (PlanRecord, ("cancel",))]
-)
-def test_what_someone_added_within_it_is_kept_too(kind: type[Document], place: tuple[Any, ...]) -> None:
-    longer = values_of(kind)
-    reduce(getitem, place, longer)["added"] = "by someone"
-    read = kind.from_json(json.dumps(longer))
+def test_what_someone_added_within_it_is_kept_too() -> None:
+    longer = values_of(Request)
+    longer["partitions"][0]["added"] = "by someone"
+    read = Request.from_json(json.dumps(longer))
     assert json.loads(replace(read, source=None).to_json()) == longer
 
 
@@ -433,7 +374,6 @@ DOCUMENTS = [
     ("pending_replicas", PendingReplicas.from_brokers((2, 1), 3, "id").to_json()),
     ("deferred_partitions", DeferredPartitions(12, "id", "ada").to_json()),
     ("watch_leases", WatchLease("airflow-1:4711:0a1b", 17_000, polled=True).to_json()),
-    ("approvals", Approval("3f2a91c0" * 8, "ann", "looks right", 5).to_json()),
 ]
 
 

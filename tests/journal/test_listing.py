@@ -22,7 +22,7 @@ from kafka_steward.journal.listing import (
     quarantine_document,
     quarantine_unreadable,
 )
-from kafka_steward.journal.records import APPROVALS, FAILED_BROKERS, IN_FLIGHT, RESTARTS, WRITTEN
+from kafka_steward.journal.records import FAILED_BROKERS, IN_FLIGHT, RESTARTS, WRITTEN
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.tree import MAX_BYTES, Node, Tree, remove
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
@@ -106,7 +106,7 @@ def test_a_node_that_nothing_can_read_is_moved_aside_with_a_row_and_then_nothing
     assert path.startswith(row.entry.before)
     assert row.entry.who == WATCH
     assert sentence.endswith(f" Its content was copied to {row.entry.after}.")
-    assert list_unreadable(journal.tree, (*WRITTEN, APPROVALS)) == []
+    assert list_unreadable(journal.tree, WRITTEN) == []
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_value_that_counts_as_something_is_replaced_and_kept(journal: Journal)
     (failed,) = FAILED_BROKERS.list_valid(journal.tree)
     assert failed.document.failure_timestamp_ms == written.created_ms
     assert [each.key for each in RESTARTS.list_valid(journal.tree)] == [(4,)]
-    assert list_unreadable(journal.tree, (*WRITTEN, APPROVALS)) == []
+    assert list_unreadable(journal.tree, WRITTEN) == []
 
 
 def test_the_version_of_each_kind_of_document_says_what_is_of_a_later_release(

@@ -13,7 +13,6 @@ import sqlalchemy as sa
 
 from kafka_steward.errors import RequestError
 from kafka_steward.journal.listing import QUARANTINE
-from kafka_steward.journal.paths import APPROVALS
 from kafka_steward.journal.sql import tree as sql_tree
 from kafka_steward.journal.sql import tree_view
 from kafka_steward.journal.sql.database import Database, open_database
@@ -21,16 +20,15 @@ from kafka_steward.journal.sql.tree import SqlTree
 from kafka_steward.journal.tree import Node
 
 PATH = "/admin/failed_brokers/3"
-LONG = "/steward/plans/long"
+LONG = "/steward/leases/long"
 WRITTEN = {
     PATH: '{"a": 1}',
     "/admin/failed_brokers/4": "",
     "/admin/failed_brokers_not/5": "beside",
     "/admin/reassignments/t/0": "{}",
     "/steward/slot": "{}",
-    "/steward/plans/short": "short",
+    "/steward/leases/short": "short",
     LONG: "x" * (tree_view.LONGEST + 1),
-    f"{APPROVALS}/d1": "{}",
     f"{QUARANTINE}/doc_0000000001": "{}",
     f"{QUARANTINE}/doc_0000000001/text": "was",
     "/steward/quarantined": "after it",
@@ -38,7 +36,7 @@ WRITTEN = {
 }
 PARENTS = (
     "/", "/admin", "/admin/failed_brokers", "/admin/reassignments", "/admin/reassignments/t", "/steward",
-    "/steward/plans", APPROVALS, QUARANTINE, f"{QUARANTINE}/doc_0000000001", "/other", "/nothing", "/admin/nothing",
+    "/steward/leases", QUARANTINE, f"{QUARANTINE}/doc_0000000001", "/other", "/nothing", "/admin/nothing",
 )  # fmt: skip
 ASKED = (*WRITTEN, *PARENTS[1:])
 
@@ -107,7 +105,7 @@ def test_what_a_poll_reads_takes_one_statement(tree: SqlTree) -> None:
 
 
 @pytest.mark.parametrize(
-    "read", [lambda tree: tree.get(LONG), lambda tree: tree.below("/steward/plans")], ids=["get", "below"]
+    "read", [lambda tree: tree.get(LONG), lambda tree: tree.below("/steward/leases")], ids=["get", "below"]
 )
 def test_a_long_text_is_read_whole_by_a_statement_of_its_own(
     tree: SqlTree, read: Callable[[SqlTree], Node | list[Node]]

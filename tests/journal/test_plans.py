@@ -11,9 +11,10 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.errors import JournalUnreachable, LockLost, PlanError, VersionConflict
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.kip_documents import Chunk, ChunkPartition
-from kafka_steward.journal.plans import MOST_CHUNKS, ORPHAN_MS, ChunkNodes, Plans
-from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.kip_documents import CancelRequest, Chunk, ChunkPartition
+from kafka_steward.journal.plans import ORPHAN_MS, ChunkNodes, Plans
+from kafka_steward.journal.records import Approval, LeaderRate, MoveRow, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.sql.plans import PlanTable
 from kafka_steward.journal.store import Journal, call_at_once
 from tests.eventually import eventually
 from tests.memory_tree import MemoryTree
@@ -114,16 +115,6 @@ def test_lists_of_plans(journal: Journal) -> None:
     assert [record.digest for record in journal.plans.latest(2)] == ["d3", "d2"]
 
 
-def test_a_broken_record_hides_no_other(journal: Journal, caplog: pytest.LogCaptureFixture) -> None:
-    journal.plans.publish(record_of(journal), moves_of(1))
-    journal.tree.create(paths.plan("broken"), "{")
-    journal.tree.create(paths.CHUNK_PREFIX + "by_hand", "nonsense")
-    assert [record.digest for record in journal.plans.latest(9)] == ["d1"]
-    assert "/steward/plans/broken does not contain JSON" in caplog.text
-    journal.plans.publish(record_of(journal, "d2"), moves_of(1))
-    assert journal.tree.get(paths.plan("broken")) is not None
-
-
 def test_an_update_compares(journal: Journal) -> None:
     first = journal.plans.publish(record_of(journal), moves_of(1))
     second = journal.plans.update(first, attempts=3, reason="Kafka does not answer.")
@@ -132,6 +123,89 @@ def test_an_update_compares(journal: Journal) -> None:
     with pytest.raises(VersionConflict):
         journal.plans.update(first, attempts=9)
     assert journal.plans.update(second, status=PlanStatus.RUNNING).revision == 2
+
+
+def test_a_row_has_every_field_of_its_record(journal: Journal) -> None:
+    full = record_of(
+        journal,
+        status=PlanStatus.RUNNING,
+        reason="Broker 3 is down.",
+        attempts=2,
+        live_brokers=(1, 2),
+        left=4,
+        sources=("/a@1", "/b@2"),
+        legacy=True,
+        cancel=CancelRequest(None, "plan", "bob", "not now", even_if_disabled=True),
+        rolled_back_by="d2",
+        rolls_back="d0",
+        even_if_disabled=True,
+        needs_approval=True,
+        throttle=7,
+        not_rolled_back=3,
+        earlier_rollback="d3",
+        postponed=(5,),
+        repeats=1,
+        leader_rates=(LeaderRate(1, 10, for_all=True),),
+        outdone_rates=(2,),
+    )
+    plain, kept = PlanRecord("", "", ""), {"published_ms", "stepped_ms", "partitions", "chunks", "revision"}
+    same = [name for name, value in vars(full).items() if value == getattr(plain, name)]
+    assert set(same) == kept, "each has another value than without"
+    published = journal.plans.publish(full, moves_of(1))
+    assert journal.plans.get("d1") == published == replace(full, **{name: getattr(published, name) for name in kept})
+    changed = {name: value for name, value in vars(plain).items() if name not in {"digest", "cluster_id", *kept}}
+    assert journal.plans.update(published, **changed) == journal.plans.get("d1")
+    assert journal.plans.by_source() == {}
+
+
+def test_documents_know_the_plans_that_they_requested(journal: Journal) -> None:
+    for digest, sources in (("d1", ("/a@1", "/b@2")), ("d2", ("/a@1",)), ("d3", ())):
+        journal.plans.publish(record_of(journal, digest, sources=sources), [])
+    journal.plans.update(present(journal.plans.get("d1")), status=PlanStatus.COMPLETED)
+    assert journal.plans.by_source() == {"/a@1": ["d1", "d2"], "/b@2": ["d1"]}
+
+
+def test_plans_that_a_user_cancelled_are_found_after_their_end(journal: Journal) -> None:
+    for digest in ("d1", "d2", "d3"):
+        journal.plans.publish(record_of(journal, digest), [])
+    for digest, cancel in (("d1", CancelRequest()), ("d2", None)):
+        journal.plans.update(present(journal.plans.get(digest)), status=PlanStatus.CANCELLED, cancel=cancel)
+    assert [record.digest for record in journal.plans.unfinished(or_cancelled=True)] == ["d1", "d3"]
+
+
+YES = Approval("d1", "ann", "as agreed", 5)
+
+
+def test_an_approval_may_come_before_its_plan_and_is_kept_by_it(journal: Journal) -> None:
+    journal.plans.approve(YES)
+    assert (journal.plans.approval("d1"), journal.plans.get("d1")) == (YES, None)
+    assert (journal.plans.latest(9), journal.plans.unfinished(or_cancelled=True)) == ([], [])
+    published = journal.plans.publish(record_of(journal), moves_of(1))
+    journal.plans.approve(replace(YES, person="bob"))
+    journal.plans.ask("d1", "heal", 1, asked_by=Actor())
+    journal.plans.reject("d1", person="eve", reason="no")
+    assert (journal.plans.approval("d1"), journal.plans.get("d1")) == (YES, published)
+
+
+def test_who_was_rejected_may_be_approved_later_and_a_rule_has_no_name(journal: Journal) -> None:
+    journal.plans.ask("d1", "heal", 1, asked_by=Actor())
+    journal.plans.reject("d1", person="eve", reason="no")
+    assert journal.plans.approval("d1") is None
+    rule = Approval("d1", None, "it is small")
+    journal.plans.approve(rule)
+    assert journal.plans.approval("d1") == rule
+    journal.plans.reject("d2", person="eve", reason="no")
+    assert journal.plans.digests() == ["d1"]
+
+
+def test_proposals_are_deleted_when_they_are_old(journal: Journal) -> None:
+    journal.plans.approve(YES)
+    journal.plans.ask("d2", "heal", 1, asked_by=Actor(), expires_in_ms=-8 * 86_400_000)
+    journal.plans.ask("d3", "heal", 1, asked_by=Actor(), expires_in_ms=-6 * 86_400_000)
+    journal.plans.purge(journal.now_ms() - 60_000)
+    assert journal.plans.digests() == ["d1", "d3"]
+    journal.plans.purge(journal.now_ms() + 1)
+    assert journal.plans.digests() == ["d3"]
 
 
 @pytest.mark.parametrize("state", MoveState)
@@ -259,7 +333,7 @@ class DyingTree:
         return counted
 
 
-@pytest.mark.parametrize("changes", range(4))
+@pytest.mark.parametrize("changes", range(3))
 def test_a_publication_that_died_is_completed_by_the_next(journal: Journal, changes: int) -> None:
     """Where tree and rows are not one database, chunks are left behind; the next publication uses them."""
     with pytest.raises(JournalUnreachable):
@@ -344,16 +418,12 @@ def test_chunks_that_were_written_beside_those_of_another_publication_are_delete
     assert chunks_left(journal) == sorted(published[0].chunks)
 
 
-def test_a_plan_that_was_deleted_while_it_was_published_is_to_be_published_again(journal: Journal) -> None:
-    def publish() -> None:
-        journal.plans.publish(record_of(journal), moves_of(1))
-
-    def delete() -> None:
-        journal.tree.delete(paths.plan("d1"), version=0)
-
-    plans = _plans_over(journal, RacedTree(journal.tree, [("create", publish), ("get", delete)]))
+def test_a_plan_that_was_deleted_while_it_was_published_is_to_be_published_again(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PlanTable, "insert", lambda *_: False)
     with pytest.raises(PlanError, match=r"^Plan d1 was deleted while it was published; publish it again\.$"):
-        plans.publish(record_of(journal), moves_of(1))
+        journal.plans.publish(record_of(journal), moves_of(1))
 
 
 def _plans_on(journal: Journal, changes: int) -> Plans:
@@ -365,21 +435,11 @@ def _plans_over(journal: Journal, tree: Any) -> Plans:
     return Plans(
         tree,
         journal.plans._table,
-        journal.plans._ended,
+        journal.plans._plans,
         journal.cluster_id,
         transaction=nullcontext,
         project=call_at_once,
     )
-
-
-def test_publishing_again_writes_nothing(sql_journal: Journal) -> None:
-    sql_journal.plans.publish(record_of(sql_journal), moves_of(3))
-    sql_journal.plans.set_move_states(
-        "d1", [move.topic_partition for move in moves_of(3)], MoveState.COMPLETED, fence=None
-    )
-    before = sql_journal.tree.create("/a/before", "x")
-    sql_journal.plans.publish(record_of(sql_journal), moves_of(3))
-    assert sql_journal.tree.create("/a/after", "x").created_id == before.created_id + 1
 
 
 def test_of_a_publication_that_fails_only_chunks_are_left_and_the_next_one_uses_them(
@@ -390,7 +450,7 @@ def test_of_a_publication_that_fails_only_chunks_are_left_and_the_next_one_uses_
         raise JournalUnreachable("The process died.")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Plans, "_write_record", die)
+        patched.setattr(PlanTable, "insert", die)
         with pytest.raises(JournalUnreachable):
             journal.plans.publish(record_of(journal), moves_of(5))
     left = chunks_left(journal)
@@ -406,13 +466,6 @@ def test_a_plan_of_more_chunks_than_its_record_can_name_is_refused_with_the_reme
         sql_journal.plans.publish(record_of(sql_journal), moves_of(3, size=1))
     assert (chunks_left(sql_journal), sql_journal.plans.get("d1")) == ([], None)
     sql_journal.plans.publish(record_of(sql_journal), moves_of(3, size=2))
-
-
-def test_the_record_of_a_plan_with_the_most_chunks_is_a_document(sql_journal: Journal) -> None:
-    names = tuple(f"chunk_{number:010d}" for number in range(MOST_CHUNKS))
-    record = record_of(sql_journal, "d" * 64, chunks=names, reason="x" * 10_000)
-    sql_journal.tree.create(paths.plan(record.digest), record.to_json())
-    assert sql_journal.plans.get(record.digest) == record
 
 
 # Moves of other plans

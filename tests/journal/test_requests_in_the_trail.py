@@ -17,8 +17,8 @@ from kafka_steward.execution.publishing import approve_plan, reject_plan
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
 from kafka_steward.journal.kip_documents import CancelRequest
-from kafka_steward.journal.plans import Approval
-from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.records import Approval, PlanRecord, PlanStatus
+from kafka_steward.journal.sql.plans import PlanTable
 from kafka_steward.journal.store import Journal
 from tests.present import present
 from tests.simulated_plan import WHO, move
@@ -168,9 +168,9 @@ def test_a_request_that_is_killed_before_its_effect_leaves_at_most_a_row_of_its_
     journal: Journal, plan: str, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(journal.tree, "set", _killed)
+        patched.setattr(PlanTable, "change", _killed)
         with pytest.raises(KeyboardInterrupt):
             ask(journal, ANN)
-    assert trail(journal) == []
+    assert trail(journal) == [], "the row is taken back with the rest"
     ask(journal, BOB)
     assert [who for _, who, _ in trail(journal)] == ["bob"]

@@ -48,8 +48,8 @@ def reader() -> Iterator[psycopg.Connection[Any]]:
             watch_reports = journal.watch_reports
             assert plan_reports is not None
             assert watch_reports is not None
-            plan_reports.ask(PROPOSED, "drain", 7, asked_by=WHO)
-            plan_reports.ask("5" * 64, "drain", 7, asked_by=WHO, expires_in_ms=-1)
+            journal.plans.ask(PROPOSED, "drain", 7, asked_by=WHO)
+            journal.plans.ask("5" * 64, "drain", 7, asked_by=WHO, expires_in_ms=-1)
             watch_reports.put_check(CheckReport("kafka_c", "failures"))
             watch_reports.put_failure("kafka_c", "failures", "Kafka is away.", failures=3)
             stuck = journal.plans.publish(PlanRecord("6" * 64, TREELESS, "rebalance"), MOVES)

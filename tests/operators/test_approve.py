@@ -25,7 +25,6 @@ from airflow.sdk.execution_time import task_runner
 from kafka_steward.errors import JournalUnreachable, PlanError, SettingError
 from kafka_steward.execution import plan_report
 from kafka_steward.execution.plan_report import plan_summary
-from kafka_steward.execution.publishing import read_approval
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.operators import approve as approve_module
 from kafka_steward.operators.approve import parse_approvers, request_input, validate_approve_above
@@ -193,7 +192,7 @@ def test_a_proof_that_was_edited_is_refused_before_anybody_is_asked(desk: Desk, 
             asking(made, snapshot, approve_above=10**12).execute(run(run_type))
     with pytest.raises(PlanError, match="was edited after it was made"):
         read_plan(made["uri"])
-    assert (page.asked, read_approval(desk.journal, made["digest"])) == (0, None)
+    assert (page.asked, desk.journal.plans.approval(made["digest"])) == (0, None)
 
 
 def test_another_plan_than_the_task_made_is_refused(desk: Desk, page: Page) -> None:
@@ -290,7 +289,7 @@ def test_what_airflow_shows_is_what_it_kept_and_not_what_was_asked(desk: Desk, m
 def test_the_answer_goes_into_the_journal_and_by_no_xcom(desk: Desk) -> None:
     made, snapshot = drained(desk)
     answer = asking(made, snapshot).execute_complete(run(), responded("Approve", reason="why"), digest=made["digest"])
-    approval = read_approval(desk.journal, made["digest"])
+    approval = desk.journal.plans.approval(made["digest"])
     assert approval is not None
     assert (approval.person, approval.reason, approval.answered_ms) == ("ann", "why", answer["answered_ms"])
     assert submit(desk, made, snapshot)["status"] == "completed"
@@ -321,7 +320,7 @@ def test_an_answer_is_written_again_while_the_journal_is_away(desk: Desk, monkey
     monkeypatch.setattr("time.sleep", paused.append)
     asking(made, snapshot).execute_complete(run(), responded("Approve"), digest=made["digest"])
     assert paused == [5.0, 10.0]
-    assert read_approval(desk.journal, made["digest"]) is not None
+    assert desk.journal.plans.approval(made["digest"]) is not None
     away += [JournalUnreachable("The journal does not answer.")] * 100
     paused.clear()
     with pytest.raises(JournalUnreachable):
@@ -351,9 +350,9 @@ def test_the_approval_of_whoever_started_the_run_is_none_and_others_are_asked(de
     with pytest.raises(TaskAwaitingInput) as parked:
         ask.execute_complete(run(person="ann"), responded("Approve", "ann"), digest=made["digest"])
     assert parked.value.kwargs == {"digest": made["digest"]}
-    assert read_approval(desk.journal, made["digest"]) is None
+    assert desk.journal.plans.approval(made["digest"]) is None
     ask.execute_complete(run(person="ann"), responded("Approve", "bob"), digest=made["digest"])
-    approval = read_approval(desk.journal, made["digest"])
+    approval = desk.journal.plans.approval(made["digest"])
     assert approval is not None
     assert approval.person == "bob"
 
@@ -365,7 +364,7 @@ def test_whoever_started_the_run_may_reject_its_plan_and_approve_it_where_that_i
             run(person="ann"), responded("Reject", "ann"), digest=made["digest"]
         )
     asking(made, snapshot).execute_complete(run(person="ann"), responded("Approve", "ann"), digest=made["digest"])
-    assert read_approval(desk.journal, made["digest"]) is not None
+    assert desk.journal.plans.approval(made["digest"]) is not None
 
 
 def test_approvers_are_ids_or_users() -> None:

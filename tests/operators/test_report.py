@@ -24,6 +24,7 @@ from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.sql.plan_reports import PlanReports
+from kafka_steward.journal.sql.plans import PlanTable
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.settings import Settings
@@ -321,7 +322,7 @@ def test_what_a_plan_left_is_named_with_its_reason_and_the_numbers_add_up(
     database = open_database(f"sqlite:///{tmp_path}/journal.db", cluster.cluster_id, "here")
     cluster.journal.plan_reports = PlanReports(database)
     ran = Ran(cluster, plan.moves, left=6)
-    cluster.journal.plan_reports.put_record(present(cluster.journal.plans.get(ran.digest)))
+    PlanTable(database).insert(present(cluster.journal.plans.get(ran.digest)))
     context: Any = SimpleNamespace(journal=cluster.journal, conn_id=CONN_ID)
     report_publication(context, replace(plan, digest=ran.digest))
     ran.run()

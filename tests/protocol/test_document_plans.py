@@ -12,7 +12,6 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.document_plans import (
     DocumentPlans,
     blocked_reason,
-    has_legacy_source,
     publish_document_plan,
 )
 from kafka_steward.document_api.request_documents import read_requests
@@ -64,9 +63,9 @@ def test_what_documents_requested_and_what_others_did_are_distinguished_the_olde
     first = asked(yard, "t-0", REQUEST, "/b@4")
     second = asked(yard, "t-2", QUEUE, legacy=True)
     plans = read(yard)
-    assert [(plan.digest, plan.sources, has_legacy_source(plan)) for plan in plans.requested] == [
-        (first.digest, frozenset({REQUEST, "/b@4"}), False),
-        (second.digest, frozenset({QUEUE}), True),
+    assert [(plan.digest, plan.sources, plan.legacy) for plan in plans.requested] == [
+        (first.digest, tuple(sorted([REQUEST, "/b@4"])), False),
+        (second.digest, (QUEUE,), True),
     ]
     assert [record.digest for record in plans.others] == [rebalance]
 
@@ -107,46 +106,12 @@ def test_a_document_is_known_as_long_as_its_plan_is(yard: Yard) -> None:
     assert [plans.executes_document(each) for each in (REQUEST, QUEUE, "/b@4")] == [True, True, False]
     end(yard, record)
     plans.read_unfinished()
-    assert [plan.sources for plan in plans.requested] == [{QUEUE}]
+    assert [plan.sources for plan in plans.requested] == [(QUEUE,)]
     assert [plans.executes_document(each) for each in (REQUEST, QUEUE, "/b@4")] == [True, True, False]
     yard.simulator.tick()
     yard.journal.plans.purge(yard.simulator.now_ms)
     plans.read_unfinished()
     assert (plans.executes_document(REQUEST), plans.executes_document(QUEUE)) == (False, True)
-
-
-def test_what_has_ended_is_read_once(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    end(yard, asked(yard, "t-0", REQUEST))
-    running = asked(yard, "t-1", QUEUE)
-    plans = read(yard)
-    seen: list[str] = []
-    real = yard.journal.plans.get
-
-    def get(digest: str) -> PlanRecord | None:
-        seen.append(digest)
-        return real(digest)
-
-    monkeypatch.setattr(yard.journal.plans, "get", get)
-    plans.read_unfinished()
-    assert seen == [running.digest]
-
-
-@pytest.mark.parametrize("text", ["{", '{"version": 9}'])
-def test_a_record_that_cannot_be_read_hides_no_other(yard: Yard, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    children = yard.journal.tree.children
-    monkeypatch.setattr(yard.journal.tree, "children", lambda path: [*children(path), "deleted-meanwhile"])
-    yard.journal.tree.create(paths.plan("0"), text)
-    yard.journal.tree.create(paths.plan("f" * 64), text)
-    record = asked(yard, "t-0", REQUEST)
-    assert [plan.digest for plan in read(yard).requested] == [record.digest]
-
-
-@pytest.mark.parametrize("invalid", [None, 7, [REQUEST], {}])
-def test_where_a_record_does_not_say_which_documents_none_is_known(yard: Yard, invalid: Any) -> None:
-    record = asked(yard, "t-0", REQUEST, legacy=True)
-    yard.journal.plans.update(record, extra={"asked": invalid})
-    (plan,) = read(yard).requested
-    assert (plan.digest, plan.sources, has_legacy_source(plan)) == (record.digest, frozenset(), False)
 
 
 @pytest.mark.parametrize(
@@ -195,9 +160,9 @@ def test_whoever_does_it_is_in_the_record(yard: Yard) -> None:
         published_ms=yard.simulator.now_ms,
         stepped_ms=yard.simulator.now_ms,
         chunks=record.chunks,
-        extra={"asked": {"sources": [QUEUE, by_hand, REQUEST], "legacy": False}},
+        sources=(QUEUE, by_hand, REQUEST),
     )
-    assert replace(record, source=None) == expected
+    assert record == expected
 
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))

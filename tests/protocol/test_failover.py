@@ -179,7 +179,7 @@ def through(yard: Yard, faults: Faults) -> Journal:
     journal = yard.journal
     tree = faults.around("tree", journal.tree)
     moves, audit = faults.around("moves", journal.plans._table), faults.around("audit", journal.audit._table)
-    return journal_over(journal.cluster_id, tree, moves, audit, journal.plans._ended)
+    return journal_over(journal.cluster_id, tree, moves, audit, faults.around("plans", journal.plans._plans))
 
 
 def calls_of_a_look() -> int:

@@ -242,7 +242,6 @@ NODES = {
     "a throttle of nonsense": ("/steward/throttle_leases/topic/t/x", '{"version": 1, "entries": {"a b": ["x"]}}'),
     "pending for no topic": ("/steward/pending_replicas/my topic/0", '{"version": 1, "replicas": [1, -1]}'),
     "pending for a partition of no digits": ("/steward/pending_replicas/t/²", '{"version": 1, "replicas": [1, -1]}'),
-    "a plan of no name": ("/steward/plans/no digest", "{}"),
     "a request for no topic": ("/admin/reassignment_requests/request_0000000000", NO_TOPIC),
     "a request for a partition beyond all": ("/admin/reassignment_requests/request_0000000000", NO_PARTITION),
     "a request for half a character": ("/admin/reassignment_requests/request_0000000000", HALF_A_CHARACTER),

@@ -66,7 +66,7 @@ def test_the_plan_that_a_request_became(yard: Yard, legacy: bool) -> None:
     assert (record.operation, record.who) == ("apply", WATCH)
     assert f"Plan {record.digest[:12]}, requested by {FIRST}: 2 partitions." in said
     asked = {"sources": [f"{FIRST}@{node.created_id}"], "legacy": legacy}
-    assert record.extra == {"asked": asked}
+    assert (list(record.sources), record.legacy) == (asked["sources"], legacy)
     entry = AuditRecord(
         Action.PUBLISH,
         f"2 partitions to move, requested by {FIRST}",
@@ -86,7 +86,7 @@ def test_of_many_documents_three_are_in_the_reason_and_all_in_the_trail() -> Non
     ((entry, _, _),) = rows(yard, Action.PUBLISH)
     assert entry.reason == f"21 partitions to move, requested by {', '.join(names[:3])}"
     assert [source.partition("@")[0] for source in entry.after["sources"]] == names
-    assert len(record.extra["asked"]["sources"]) == 21
+    assert len(record.sources) == 21
 
 
 def test_what_a_later_request_cancels_and_drops_names_that_request() -> None:

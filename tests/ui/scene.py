@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from kafka_steward.assignment import MoveReason
 from kafka_steward.journal.audit import Action, Actor, Outcome
+from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.observed import (
     ApprovalState,
     BrokerChange,
@@ -24,7 +25,7 @@ from kafka_steward.journal.observed import (
     ProgressReport,
     ProofSummary,
 )
-from kafka_steward.journal.records import MoveState, PlanStatus
+from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.store import open_journal
 
@@ -202,9 +203,7 @@ def _plans(scene: Scene, conn_id: str) -> Iterator[Mapping[str, Any]]:
         scene.now_ms - 50 * hour,
         partitions=9,
         who=Actor(person=HOSTILE),
-        cancel_scope="plan",
-        cancel_person=HOSTILE,
-        cancel_reason=HOSTILE,
+        cancel=CancelRequest(None, "plan", HOSTILE, HOSTILE),
         not_rolled_back=2,
     )
     yield from (_plan_row(scene, conn_id, each) for each in (ended, undone))
@@ -233,8 +232,10 @@ def _plans(scene: Scene, conn_id: str) -> Iterator[Mapping[str, Any]]:
 def _plan_row(scene: Scene, conn_id: str, plan: PlanReport) -> dict[str, Any]:
     approval = dict.fromkeys(("approval", "asked_ms", "expires_ms", "asked_by", "answered_ms", "answered_by", "answer"))
     return {
-        "cluster_id": cluster_id(conn_id),
+        **vars(PlanRecord("", "", "")),
         **{name: value for name, value in _values(plan).items() if name not in {"approval", "proof"}},
+        "cluster_id": cluster_id(conn_id),
+        "modified_ms": plan.listed_ms,
         **approval,
         "conn_id": conn_id,
         "proof": _proof(scene),

@@ -473,7 +473,7 @@ def test_the_bytes_of_a_first_visit_are_few(scene: Scene, visit: Visit) -> None:
 
 PLAN = f"plan?conn={MOVING}&digest={digest_of('running')}"
 #: The tables that grow with time, or with the size of a plan.
-GROWING = ("steward_audit", "steward_ended_plan", "steward_health", "steward_plan", "steward_plan_move")
+GROWING = ("steward_audit", "steward_health", "steward_plan", "steward_plan_move")
 
 
 @contextmanager

@@ -18,8 +18,10 @@ import sqlalchemy as sa
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from kafka_steward.journal.audit import Actor, AuditRecord, StoredAuditRecord
+from kafka_steward.journal.document import Document
+from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.observed import ApprovalState, BrokerChange, CheckState, HeldGroup, ProofSummary
-from kafka_steward.journal.records import Cause, MoveState, Phase, PlanStatus
+from kafka_steward.journal.records import Cause, LeaderRate, MoveState, Phase, PlanRecord, PlanStatus
 from kafka_steward.journal.sql.dialect import LONG_TEXT, NAME, PATH, ROW_ID, WORD, partial_index_options
 
 #: Characters that are kept of a text, unless said otherwise.
@@ -86,6 +88,14 @@ def records_type(kind: Callable[..., Any]) -> ConvertingType:
     return ConvertingType(
         lambda records: json.dumps([astuple(each) for each in records]),
         lambda text: tuple(kind(*values) for values in json.loads(text or "[]")),
+    )
+
+
+def document_type(kind: type[Document]) -> ConvertingType:
+    """Return the type of a document in a column of a row; None is NULL."""
+    return ConvertingType(
+        lambda value: None if value is None else json.dumps(value.as_object()),
+        lambda text: None if text is None else kind.from_json(text, "a row"),
     )
 
 
@@ -174,18 +184,6 @@ plan_move = sa.Table(
     # In SQLite only, for the page. PostgreSQL counts fast enough without it; and without statistics of a new plan it
     # may use an index that begins with the plan for each row of the plan, and read all other rows.
     sa.Index("steward_plan_move_state", "cluster_id", "plan", "state", "topic", "partition").ddl_if(dialect="sqlite"),
-)
-
-#: Records of plans that ended a while ago, in the format of the tree.
-ended_plan = sa.Table(
-    "steward_ended_plan",
-    metadata,
-    _name_column("cluster_id", key=True),
-    _name_column("digest", key=True),
-    _number_column("published_ms"),
-    _number_column("ended_ms"),
-    sa.Column("record", LONG_TEXT, nullable=False),
-    sa.Index("steward_ended_plan_latest", "cluster_id", "published_ms"),
 )
 
 #: The fields by which the audit rows of a plan are unique.
@@ -350,28 +348,38 @@ progress = sa.Table(
     sa.Column("series", SERIES, nullable=False),
 )
 
-#: A summary of each plan, also of those whose records are in ZooKeeper: what PlanReport says.
+
+def _plan_columns() -> Iterator[sa.Column[Any]]:
+    """Yield a column for each field of PlanRecord, as its type says; a proposed plan has no status yet."""
+    types: dict[Any, TypeEngine[Any]] = {
+        str: clean_text_type(),
+        int: sa.BigInteger(),
+        bool: sa.Boolean(),
+        Actor: record_type(Actor),
+        CancelRequest: document_type(CancelRequest),
+        PlanStatus: enum_type(PlanStatus),
+        tuple[int, ...]: LIST,
+        tuple[str, ...]: LIST,
+        tuple[LeaderRate, ...]: records_type(LeaderRate),
+    }
+    hints = get_type_hints(PlanRecord)
+    for each in fields(PlanRecord):
+        kind, *others = get_args(hints[each.name]) if isinstance(hints[each.name], UnionType) else (hints[each.name],)
+        if each.name in {"cluster_id", "digest"}:
+            yield _name_column(each.name, key=True)
+        else:
+            yield sa.Column(each.name, types[kind], nullable=bool(others) or kind is PlanStatus)
+
+
+#: The plans: a column for each field of PlanRecord, and those of its approval and its proof.
 plan = sa.Table(
     "steward_plan",
     metadata,
-    _name_column("cluster_id", key=True),
-    _name_column("digest", key=True),
-    _text_column("operation"),
-    sa.Column("status", enum_type(PlanStatus)),
-    _text_column("reason"),
+    *_plan_columns(),
     _number_column("listed_ms"),
-    *(_number_column(name, nullable=True) for name in ("published_ms", "began_ms", "ended_ms")),
-    _number_column("partitions"),
-    _number_column("left"),
-    sa.Column("failed_brokers", LIST, nullable=False),
-    _number_column("throttle", nullable=True),
-    _flag_column("needs_approval"),
-    sa.Column("who", record_type(Actor), nullable=False),
-    *(
-        _text_column(name, nullable=True)
-        for name in ("conn_id", "cancel_scope", "cancel_person", "cancel_reason", "rolled_back_by", "rolls_back")
-    ),
-    _number_column("not_rolled_back", nullable=True),
+    _number_column("modified_ms"),
+    *(_number_column(name, nullable=True) for name in ("began_ms", "ended_ms")),
+    _text_column("conn_id", nullable=True),
     _word_column("approval", ApprovalState, nullable=True),
     _number_column("asked_ms", nullable=True),
     _number_column("expires_ms", nullable=True),
@@ -380,9 +388,14 @@ plan = sa.Table(
     _text_column("answered_by", nullable=True),
     _text_column("answer", nullable=True),
     sa.Column("proof", record_type(ProofSummary)),
-    sa.Column("brokers", records_type(BrokerChange), nullable=False),
+    sa.Column("brokers", records_type(BrokerChange)),
     sa.Index("steward_plan_latest", "cluster_id", "listed_ms", "digest"),
     sa.Index("steward_plan_status", "cluster_id", "status"),
+)
+
+#: The ended plans that a user cancelled, which polls read: any process may go on with the rollback.
+plan_cancelled = sa.Index(
+    "steward_plan_cancelled", plan.c.cluster_id, plan.c.ended_ms, **partial_index_options(plan.c.cancel.is_not(None))
 )
 
 #: The documents of each kind, as the watch read them last: a column for each field of DocumentReport.

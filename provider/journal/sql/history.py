@@ -1,23 +1,19 @@
-"""Tables that no step reads: the history of a cluster's health, the last poll of each watch, and ended plans.
+"""Tables that no step reads: the history of a cluster's health, and the last poll of each watch.
 
 The history has one row per poll of the watch, for plots, and is kept for some days only. The time and host of the last
-poll of each watch can be compared with the clock. The records of plans that ended a while ago are kept out of the tree,
-which each poll reads.
+poll of each watch can be compared with the clock.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
 
-from kafka_steward.errors import DocumentError
-from kafka_steward.journal.records import ENDED, PlanRecord
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import Database
 from kafka_steward.journal.sql.dialect import now_ms
@@ -87,60 +83,3 @@ class PollTimes:
         with self.database.read_connection() as connection:
             found = connection.execute(query.order_by(poll.c.at_ms.desc(), poll.c.kind, poll.c.host)).mappings()
             return [dict(row) for row in found]
-
-
-_ended = tables.ended_plan
-
-
-class EndedPlans:
-    """The ended plans of one cluster. Corrupt records are treated as missing."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def put(self, record: PlanRecord, ended_ms: int) -> None:
-        """Store a record, and replace an earlier version of it."""
-        row = {"digest": record.digest, "published_ms": record.published_ms, "ended_ms": ended_ms}
-        row |= {"cluster_id": self._database.cluster_id, "record": record.to_json()}
-        with self._database.write_transaction() as connection:
-            connection.execute(sa.delete(_ended).where(self._digest_condition(record.digest)))
-            connection.execute(sa.insert(_ended).values(row))
-
-    def get(self, digest: str) -> PlanRecord | None:
-        """Return the record of one plan; None if it is not in the table."""
-        return next(iter(self._read_records(sa.select(_ended.c.record).where(self._digest_condition(digest)))), None)
-
-    def latest(self, n: int) -> list[PlanRecord]:
-        """Return the `n` most recently published plans, the newest first."""
-        newest_first = _ended.c.published_ms.desc(), _ended.c.digest
-        return self._read_records(
-            sa.select(_ended.c.record).where(self._database.cluster_condition(_ended)).order_by(*newest_first).limit(n)
-        )
-
-    def digests(self, *, ended_before_ms: int | None = None) -> list[str]:
-        """Return the digests of all plans, or of those that ended before `ended_before_ms`, sorted."""
-        query = sa.select(_ended.c.digest).where(self._database.cluster_condition(_ended))
-        if ended_before_ms is not None:
-            query = query.where(_ended.c.ended_ms < ended_before_ms)
-        with self._database.read_connection() as connection:
-            return list(connection.execute(query.order_by(_ended.c.digest)).scalars())
-
-    def delete(self, digest: str) -> None:
-        """Delete a record, if it exists."""
-        with self._database.write_transaction() as connection:
-            connection.execute(sa.delete(_ended).where(self._digest_condition(digest)))
-
-    def _read_records(self, query: sa.Select[Any]) -> list[PlanRecord]:
-        with self._database.read_connection() as connection:
-            return _parse_readable(connection.execute(query).scalars().all())
-
-    def _digest_condition(self, digest: str) -> sa.ColumnElement[bool]:
-        return self._database.cluster_condition(_ended) & (_ended.c.digest == digest)
-
-
-def _parse_readable(texts: Sequence[str]) -> list[PlanRecord]:
-    found = []
-    for text in texts:
-        with suppress(DocumentError):
-            found.append(replace(PlanRecord.from_json(text, "a row of steward_ended_plan"), revision=ENDED))
-    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -16,6 +16,7 @@ from kafka_steward.journal.paths import validate_path
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import IDS, Database, split_into_batches
 from kafka_steward.journal.sql.dialect import now_ms, untrusted_text
+from kafka_steward.journal.sql.plans import PlanVersion, select_polled
 from kafka_steward.journal.sql.tree_view import LONGEST, MOST, TreeView, covers, ranges
 from kafka_steward.journal.tree import (
     MAX_BYTES,
@@ -225,11 +226,18 @@ class SqlTree(OneRead[TreeView]):
         if len(rows) - len(clocks) > MOST:
             self._crowded_until_s = time.monotonic() + _CROWDED_S
             return None
-        nodes = (_node_from_row(row) for row in rows if row[0] is not None)
-        return TreeView({node.path: node for node in nodes}, int(clocks[0][2]), read_s, changes)
+        found = [_node_from_row(row) for row in rows if row[0] is not None]
+        nodes = {node.path: node for node in found if node.path.startswith("/")}
+        plans = {(node.path, node.version, node.modified_ms) for node in found if not node.path.startswith("/")}
+        return TreeView(nodes, plans, int(clocks[0][2]), read_s, changes)
+
+    def viewed_plans(self) -> Collection[PlanVersion] | None:
+        """Return the versions of the polled plans, as the view has them; None without a view."""
+        view = self._view()
+        return None if view is None else view.plans
 
     def _build_view_query(self) -> sa.Executable:
-        """Return the statement of a view: a row with the clock in place of the version, and the documents."""
+        """Return the statement of a view: the clock in place of a version, the documents, and the polled plans."""
         text = untrusted_text(sa.func.substr(_node.c.data, 1, LONGEST + 1)).label("data")
         columns = (_PATH, text, *_COLUMNS[2:])
         some = [
@@ -238,7 +246,10 @@ class SqlTree(OneRead[TreeView]):
         ]
         nothing = [sa.null().label(str(each.name)) for each in _COLUMNS]
         clock = sa.select(*nothing[:2], now_ms().label("version"), *nothing[3:])
-        return sa.union_all(clock, *some).limit(MOST + 2)
+        plan = tables.plan.c
+        version = untrusted_text(plan.digest), nothing[1], plan.revision, *nothing[3:6], plan.published_ms
+        plans = select_polled(self.database.cluster_id, *version)
+        return sa.union_all(clock, *some, *plans).limit(MOST + 2)
 
     def _select_subtree(self, below: str) -> list[Node]:
         with self.database.read_connection() as connection:

@@ -1,20 +1,22 @@
 """The polled documents of a tree, as one statement read them: a poll that finds nothing new needs no other.
 
+With them come the versions of the polled plans, whose rows are read again only when they have changed.
+
 A view is of one thread, and lasts for the block that opened it, at most `LIFETIME_S`, and until the first change that
 the thread makes. From then on, reads are statements of their own. Every change compares the version that was read, so
 an outdated view changes nothing.
 
-Approvals and quarantined documents, which grow with the past, are in no view. Neither is a text of more than
-`LONGEST` characters; and of more than `MOST` documents there is no view at all.
+Quarantined documents, which grow with the past, are in no view. Neither is a text of more than `LONGEST` characters;
+and of more than `MOST` documents there is no view at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from kafka_steward.journal.listing import QUARANTINE
-from kafka_steward.journal.paths import APPROVALS
+from kafka_steward.journal.sql.plans import PlanVersion
 from kafka_steward.journal.tree import Node
 
 #: Seconds after which a view is not used any more: what Kafka takes in a poll must not outdate what is read later.
@@ -23,7 +25,7 @@ LIFETIME_S = 5.0
 MOST, LONGEST = 1_000, 4_000
 
 _ROOTS = ("/admin", "/steward")
-_LEFT_OUT = (APPROVALS, QUARANTINE)
+_LEFT_OUT = (QUARANTINE,)
 
 
 def covers(path: str) -> bool:
@@ -49,10 +51,12 @@ def ranges() -> list[tuple[str, str]]:
 class TreeView:
     """The documents by path. `read_ms` is the database's clock, `read_s` a clock of this process, `changes` a count.
 
-    A node whose text is longer than `LONGEST` has only the beginning of it.
+    A node whose text is longer than `LONGEST` has only the beginning of it. `plans` are the versions of the plans that
+    a poll reads.
     """
 
     nodes: Mapping[str, Node]
+    plans: Collection[PlanVersion]
     read_ms: int
     read_s: float
     changes: int
