@@ -20,6 +20,7 @@ from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.upkeep import PlanUpkeep
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanStatus
@@ -648,6 +649,39 @@ def test_the_watch_rolls_back_what_kafka_completed_for_a_process_that_died() -> 
     tick_of(cluster, journal, here.settings)
     here.simulator.run()
     as_it_was(here, "the watch")
+
+
+def test_the_watch_restores_the_order_where_a_process_died_after_its_late_cancel() -> None:
+    here = left_recorded()
+    here.simulator.cancel([T0])
+    assert here.simulator.topics[T0].replicas == (3, 1, 2)
+    watch_once(here)
+    as_it_was(here, "the watch")
+
+
+def test_a_late_request_that_is_not_to_be_cancelled_stays_recorded_until_it_can_be() -> None:
+    here = left_recorded()
+    isr = here.simulator.topics[T0].isr
+    here.simulator.topics[T0].isr = {4}
+    watch_once(here)
+    assert list(here.simulator.reassignments()) == [T0]
+    assert here.stores[0].children(paths.REASSIGNMENTS) == ["t"]
+    here.simulator.topics[T0].isr = isr
+    watch_once(here)
+    as_it_was(here, "the watch")
+
+
+def left_recorded() -> Place:
+    """A process began a move again after its plan had been rolled back, and died."""
+    here = place(throttle=0)
+    cancelled_meanwhile(here)
+    record_in_flight(here.process(Faults())[1].tree, here.plan.digest, here.moves[:1])
+    here.simulator.alter({T0: (4, 5, 3)})
+    return here
+
+
+def watch_once(here: Place) -> None:
+    PlanUpkeep(ClusterContext(*here.process(Faults()), here.settings, WHO)).run()
 
 
 @pytest.mark.parametrize(
