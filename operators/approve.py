@@ -217,19 +217,18 @@ class ApprovePlanOperator(LinkedToPlan, ApprovalOperator):
 
     def _write_with_retry(self, context: Context, write: Callable[[ClusterSession], T]) -> T:
         """Write into the journal, and retry while it is unreachable. Raises the error of the last attempt."""
-        for pause_s in _PAUSES_S:
-            try:
-                with open_session(hook_of(self, context)) as opened:
-                    return write(opened)
-            except StewardError as error:
-                if not error.retriable:
-                    raise
-                self.log.warning(
-                    "The answer could not be recorded yet; it is retried in %d s: %s", pause_s, printable(str(error))
-                )
-            time.sleep(pause_s)
-        with open_session(hook_of(self, context)) as opened:
-            return write(opened)
+        from kafka_steward.execution.drive import Patience, call_with_patience
+
+        def attempt() -> T:
+            with open_session(hook_of(self, context)) as opened:
+                return write(opened)
+
+        def warn(error: StewardError, failures: int) -> None:
+            if error.retriable and failures <= len(_PAUSES_S):
+                pause_s, sentence = _PAUSES_S[failures - 1], printable(str(error))
+                self.log.warning("The answer could not be recorded yet; it is retried in %d s: %s", pause_s, sentence)
+
+        return call_with_patience(attempt, time.sleep, Patience(_PAUSES_S, warn))
 
 
 def _answer_result(given: Approval, *, approved: bool, asked: bool) -> dict[str, Any]:

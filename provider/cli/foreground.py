@@ -123,7 +123,7 @@ def patient(stays: str, say: Callable[[str], None] = print_error) -> Patience:
         if failures == 1 and error.retriable:
             say(f"{error} Trying again; {stays}")
 
-    return Patience(_ATTEMPTS, _RETRY_S, report)
+    return Patience((_RETRY_S,) * (_ATTEMPTS - 1), report)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -76,36 +77,6 @@ class _Inputs:
     nothing: str = ""
 
 
-def plan_heal(call: CommandContext) -> Exit:
-    """Plan the replacement of all replicas on failed brokers."""
-    return _plan(call, Operation.HEAL)
-
-
-def plan_fill(call: CommandContext) -> Exit:
-    """Plan the placement of pending replicas (KIP-409)."""
-    return _plan(call, Operation.FILL)
-
-
-def plan_rebalance(call: CommandContext) -> Exit:
-    """Plan an even cluster."""
-    return _plan(call, Operation.REBALANCE)
-
-
-def plan_expand(call: CommandContext) -> Exit:
-    """Plan an even cluster, if a broker is empty."""
-    return _plan(call, Operation.EXPAND)
-
-
-def plan_drain(call: CommandContext) -> Exit:
-    """Plan the emptying of brokers."""
-    return _plan(call, Operation.DRAIN)
-
-
-def plan_replication_factor(call: CommandContext) -> Exit:
-    """Plan another replication factor for some topics."""
-    return _plan(call, Operation.SET_REPLICATION_FACTOR)
-
-
 def _plan(call: CommandContext, operation: Operation) -> Exit:
     given = call.arguments
     with _output_folder(given.folder) as folder:
@@ -136,6 +107,14 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
     facts = {"cluster_id": cluster_id, "folder": given.folder, "files": files}
     _print_plan(call, plan, snapshot, {**facts, "external_rates": [rate.to_json() for rate in stricter]}, stricter)
     return _judge_completeness(plan)
+
+
+plan_heal = partial(_plan, operation=Operation.HEAL)
+plan_fill = partial(_plan, operation=Operation.FILL)
+plan_rebalance = partial(_plan, operation=Operation.REBALANCE)
+plan_expand = partial(_plan, operation=Operation.EXPAND)
+plan_drain = partial(_plan, operation=Operation.DRAIN)
+plan_replication_factor = partial(_plan, operation=Operation.SET_REPLICATION_FACTOR)
 
 
 def _judge_completeness(plan: PlanFolder) -> Exit:

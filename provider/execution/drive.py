@@ -6,7 +6,7 @@ command line both block instead, and `run_to_end` runs the loop without an event
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
@@ -28,13 +28,13 @@ class StepRunner(Protocol):
 
 @dataclass(frozen=True)
 class Patience:
-    """How many calls in a row may fail with an error that may pass, and the seconds between two of them.
+    """The seconds to wait after the first failure of a call, after the second one, and so on: then it is called again.
 
-    `say` is called after each failure, with the error and the number of failures in a row.
+    Only errors that may pass are waited out. `say` is called after each failure, with the error and the number of
+    failures in a row.
     """
 
-    attempts: int = 1
-    pause_s: float = 0.0
+    pauses_s: Sequence[float] = ()
     say: Callable[[StewardError, int], None] = lambda _, __: None
 
 
@@ -78,9 +78,9 @@ async def _call_with_patience(
         except StewardError as error:
             failures += 1
             patience.say(error, failures)
-            if failures >= patience.attempts or not error.retriable:
+            if failures > len(patience.pauses_s) or not error.retriable:
                 raise
-        await wait(patience.pause_s)
+        await wait(patience.pauses_s[failures - 1])
 
 
 def run_to_end(step: Callable[[], Progress], wait: Callable[[float], None], policy: DrivePolicy) -> Progress:

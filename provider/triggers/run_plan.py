@@ -138,7 +138,7 @@ class RunPlanTrigger(ClusterTrigger):
                 "Plan %s: %s Attempt %d of %d.", self.digest[:12], printable(str(error)), failures, _ATTEMPTS
             )
 
-        patience = Patience(_ATTEMPTS, _RETRY_S, warn)
+        patience = Patience((_RETRY_S,) * (_ATTEMPTS - 1), warn)
         return await drive(step, self._wait, DrivePolicy(lambda: interval_s, report, patience=patience))
 
     def _request_cancel(self, opened: ClusterSession) -> str:
