@@ -33,7 +33,7 @@ from kafka_steward.journal.copy import copy_journal
 from kafka_steward.journal.render import Table
 from kafka_steward.journal.retention import archive_audit
 from kafka_steward.triggers.reporting import Outage
-from kafka_steward.triggers.watch import ALL_KINDS, ClusterWatch
+from kafka_steward.triggers.watch import ClusterWatch
 
 #: The signals that end the watch.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -138,7 +138,7 @@ def watch_documents(call: CommandContext) -> NoReturn:
 
 
 async def _watch_until_signal(conn_id: str) -> None:
-    watch = ClusterWatch(conn_id, kinds=ALL_KINDS, log=_print_line, log_error=_print_error_line, outage=Outage())
+    watch = ClusterWatch(conn_id, log=_print_line, log_error=_print_error_line, outage=Outage())
     checks = asyncio.create_task(watch.run())
     loop = asyncio.get_running_loop()
 
@@ -153,7 +153,7 @@ async def _watch_until_signal(conn_id: str) -> None:
     try:
         await checks
     except asyncio.CancelledError:
-        await watch.close()
+        watch.close()
 
 
 def _print_line(line: str, *values: object) -> None:

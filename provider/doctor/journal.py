@@ -9,7 +9,7 @@ from typing import Any
 from kafka_steward.doctor.commands import Commands, set_for_airflow
 from kafka_steward.doctor.findings import Finding, Level
 from kafka_steward.escaping import utc_text
-from kafka_steward.journal.records import WATCH_LEASES
+from kafka_steward.journal.records import WATCH, WatchLease
 from kafka_steward.journal.schema.upgrade import KNOWN
 from kafka_steward.journal.store import Journal
 
@@ -23,9 +23,8 @@ _LATE_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class LeaseFacts:
-    """The lease of one kind of check: for how long it holds after its renewal, and how long ago that was."""
+    """The lease of the watch: for how long it holds after its renewal, and how long ago that was."""
 
-    kind: str
     ttl_ms: int
     age_ms: int
     polled: bool
@@ -44,8 +43,9 @@ def inspect_journal(journal: Journal, commands: Commands, *, executor: str, shar
     openings = [] if journal.openings is None else journal.openings.rows()
     polls = [] if journal.poll_times is None else journal.poll_times.rows()
     leases = [
-        LeaseFacts(each.key[0], each.document.ttl_ms, journal.now_ms() - each.node.modified_ms, each.document.polled)
-        for each in WATCH_LEASES.list_valid(journal.tree)
+        LeaseFacts(each.document.ttl_ms, journal.now_ms() - each.node.modified_ms, each.document.polled)
+        for each in WATCH.list_valid(journal.tree)
+        if isinstance(each.document, WatchLease)
     ]
     place = "" if journal.identity is None else journal.identity.place
     return [
@@ -72,7 +72,7 @@ def journal_finding(
 
 def watch_finding(polls: Sequence[Mapping[str, Any]], leases: Sequence[LeaseFacts], commands: Commands) -> Finding:
     """Return whether a watch polls now. `polls` are the last ones by kind and host, the newest first."""
-    alive = {lease.kind for lease in leases if lease.alive}
+    alive = any(lease.alive for lease in leases)
     helps = f"airflow dags reserialize\n{commands.steward('watch')}"
     # Airflow starts the watch of a DAG when it reads the DAG's file for the first time after it was unpaused.
     advice = (
@@ -85,7 +85,7 @@ def watch_finding(polls: Sequence[Mapping[str, Any]], leases: Sequence[LeaseFact
     newest: dict[str, str] = {}
     for poll in polls:
         newest.setdefault(poll["kind"], f"{poll['kind']} {_age_text(poll['age_ms'])} ago on {poll['host']}")
-    named = ", ".join(newest.values()) or ", ".join(sorted(alive))
+    named = ", ".join(newest.values()) or "its lease is renewed"
     if not alive:
         return Finding("watch", Level.FAULT, f"No watch is alive: the last polls were {named}; {advice}.", helps)
     return Finding("watch", Level.OK, f"A watch is alive: {named}.")

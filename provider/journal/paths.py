@@ -57,8 +57,10 @@ FILL_EVENT = "/steward/fill_event"
 EMPTY_BROKERS = "/steward/empty_brokers"
 #: Partitions that are out of sync or being reassigned, with the time since which they are.
 UNSETTLED = "/steward/unsettled"
-#: The leases of the watch's checks: `<kind>`.
-WATCH_LEASES = "/steward/watch_leases"
+#: The lease of the watch, and the events to which watches listen that stand by: `<event>`.
+WATCH = "/steward/watch"
+LEASE = "lease"
+WATCH_LEASE = f"{WATCH}/{LEASE}"
 
 #: The longest path that every backend accepts, in characters.
 MAX_PATH = 1024
@@ -127,7 +129,7 @@ TOPIC: NodeName[str] = NodeName(f"topic: {_FORM}", _parse_topic)
 REQUEST: NodeName[str] = NodeName("request: at most 900 printable characters", _parse_request_name)
 DIGEST: NodeName[str] = NodeName(f"plan: {_FORM}", _parse_topic)
 SETTING: NodeName[str] = NodeName(f"setting of Kafka: {_FORM}", _parse_topic)
-CHECK: NodeName[str] = NodeName(f"check of the watch: {_FORM}", _parse_topic)
+EVENT: NodeName[str] = NodeName(f"event of the watch: {_FORM}", _parse_topic)
 _CHUNK: NodeName[str] = NodeName(f"chunk: {_FORM}", _parse_topic)
 _LEASED: NodeName[str] = NodeName(f"kind or name of what a throttle is on: {_FORM}", _parse_topic)
 
@@ -140,6 +142,11 @@ def is_topic(value: object) -> bool:
 def is_broker_or_partition_id(value: object) -> bool:
     """Return whether `value` is a valid broker id or partition number."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_ID
+
+
+def watch_event(event: str) -> str:
+    """Return the path of an event of the watch."""
+    return f"{WATCH}/{event}"
 
 
 def failed_broker(broker: int) -> str:

@@ -20,7 +20,7 @@ from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.document import Digest, Document, FieldPresence, FieldReader, Words, json_excerpt
 from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, CancelRequest, FailedBroker, InFlight
 from kafka_steward.journal.listing import DocumentCollection
-from kafka_steward.journal.paths import BROKER, CHECK, PARTITION, REQUEST, SETTING, TOPIC
+from kafka_steward.journal.paths import BROKER, EVENT, PARTITION, REQUEST, SETTING, TOPIC
 from kafka_steward.journal.tree import Node, Tree
 
 if TYPE_CHECKING:
@@ -347,7 +347,7 @@ class EmptyBrokersDocument(Document):
 
 @dataclass(frozen=True)
 class WatchLease(Document):
-    """`/steward/watch_leases/<kind>`: the watch that makes one kind of check for all, and for how long without renewal.
+    """`/steward/watch/lease`: the watch that polls the cluster for all, and for how long without renewal.
 
     `polled` is False from the time at which a watch takes the lease until its first successful poll.
     """
@@ -355,6 +355,18 @@ class WatchLease(Document):
     owner: str
     ttl_ms: Annotated[int, partial(FieldReader.integer, low=1, high=_LONGEST_TTL_MS)]
     polled: bool = False
+
+
+@dataclass(frozen=True)
+class ListenedEvent(Document):
+    """`/steward/watch/<event>`: an event to which a watch listens that stands by, as the watch with the lease emits it.
+
+    `at_ms` is its time, 0 as long as there is none; `brokers` and `alerts` are those that the event is about.
+    """
+
+    at_ms: int = 0
+    brokers: Assignment = ()
+    alerts: tuple[str, ...] = ()
 
 
 class MoveState(str, Enum):
@@ -493,7 +505,11 @@ PENDING_REPLICAS = DocumentCollection("/steward/pending_replicas", (TOPIC, PARTI
 DEFERRED_PARTITIONS = DocumentCollection("/steward/deferred_partitions", (TOPIC,), DeferredPartitions.from_node)
 RATES = DocumentCollection(paths.leases_of("broker"), (BROKER, SETTING), ThrottleLease.from_node)
 THROTTLED_TOPICS = DocumentCollection(paths.leases_of("topic"), (TOPIC, SETTING), ThrottleLease.from_node)
-WATCH_LEASES = DocumentCollection(paths.WATCH_LEASES, (CHECK,), WatchLease.from_node)
+WATCH: DocumentCollection[WatchLease | ListenedEvent] = DocumentCollection(
+    paths.WATCH,
+    (EVENT,),
+    lambda node: (WatchLease if node.path == paths.WATCH_LEASE else ListenedEvent).from_node(node),
+)
 REQUESTS: DocumentCollection[None] = DocumentCollection(
     paths.REASSIGNMENT_REQUESTS, (REQUEST,), lambda _: None, names_only=True, looked_below=1_000
 )
@@ -504,7 +520,7 @@ WRITTEN: tuple[DocumentCollection[Any], ...] = (
     IN_FLIGHT,
     PENDING_REPLICAS,
     DEFERRED_PARTITIONS,
-    WATCH_LEASES,
+    WATCH,
     REQUESTS,
 )
 

@@ -82,10 +82,10 @@ class Journal:
         """Return the time of the journal's clock, in milliseconds since 1970."""
         return self.tree.now_ms()
 
-    def record_poll(self, kind: str) -> None:
-        """Record that the watch's poll of this `kind` succeeded now, if the journal has a database for it."""
+    def record_poll(self, *kinds: str) -> None:
+        """Record that the watch's polls of these `kinds` succeeded now, if the journal has a database for it."""
         if self.poll_times is not None:
-            self.poll_times.record(kind)
+            self.poll_times.record(*kinds)
 
     def require_cluster(self, cluster_id: str) -> None:
         """Raise PlanError if this is the journal of another cluster."""

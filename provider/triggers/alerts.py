@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from kafka_steward.assignment import name_brokers
 from kafka_steward.triggers.base import ClusterWorker, FreshConnections
-from kafka_steward.triggers.periodic import BrokerFailureCheck, EventQueues, PeriodicCheck
+from kafka_steward.triggers.checks import BrokerFailureCheck, Check
+from kafka_steward.triggers.loops import CheckLoop
 from kafka_steward.triggers.reporting import event_payload, set_gauge
 
 if TYPE_CHECKING:
@@ -88,25 +89,21 @@ class CheckState:
     message: str
 
 
-class AlertCheck(PeriodicCheck["Sequence[Condition]"]):
+class AlertCheck(Check["Sequence[Condition]"]):
     """Emits an event while people are to be told of something: see kafka_steward.execution.alerts."""
 
     KIND = "alerts"
     WHAT = "look for what people should be told of"
     EVENT = "alert"
 
-    #: The checks of its watch.
-    others: Collection[PeriodicCheck[Any]] = ()
+    #: The checks of its watch, itself included.
+    watched: Callable[[], Collection[Check[Any]]] = tuple
     #: The alert of the journal's outage, if it was emitted; and when.
     _unrecorded: tuple[Condition, float] | None = None
     #: Plans that have ended and still have throttle leases.
     _leases = 0
     #: Milliseconds for which the oldest request for an approval has waited; and the hosts that opened a local journal.
     _approval_ms, _hosts = 0, 0
-
-    async def run(self, events: EventQueues) -> None:
-        """Check until cancelled; publish events to those who listen."""
-        await asyncio.gather(super().run(events), self._watch_the_journal(events))
 
     def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, Sequence[Condition], float]:
         """Find the conditions, and record the alerts."""
@@ -143,18 +140,10 @@ class AlertCheck(PeriodicCheck["Sequence[Condition]"]):
         set_gauge("journal_hosts", self.conn_id, self._hosts)
 
     def _latest_detection(self) -> DetectionResult | None:
-        return next((each.latest for each in self.others if isinstance(each, BrokerFailureCheck)), None)
+        return next((each.latest for each in self.watched() if isinstance(each, BrokerFailureCheck)), None)
 
     def _states(self) -> list[CheckState]:
-        return [_state_of(each) for each in self.others if each is not self]
-
-    async def _watch_the_journal(self, events: EventQueues) -> None:
-        """Publish an event while the check itself fails, which means that the journal does not answer."""
-        while True:
-            await asyncio.sleep(_OWN_POLL_S)
-            event = self.own_event(_state_of(self), time.monotonic())
-            if event is not None:
-                self.publish(events, event)
+        return [_state_of(each) for each in self.watched() if each is not self]
 
     def own_event(self, state: CheckState, now_s: float) -> dict[str, Any] | None:
         """Return the event about this check itself, if it has failed for long and no event said so recently."""
@@ -167,7 +156,29 @@ class AlertCheck(PeriodicCheck["Sequence[Condition]"]):
         return {"conn_id": self.conn_id, "at_ms": int(time.time() * 1000), "unrecorded": [told]}
 
 
-def _state_of(check: PeriodicCheck[Any]) -> CheckState:
+class AlertLoop(CheckLoop):
+    """The loop of the alerts, while somebody listens to them, wherever."""
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether this watch leads, and somebody listens."""
+        return self._role.leads and AlertCheck.EVENT in self._events.events | self._role.passed_on
+
+    async def run(self) -> None:
+        """Poll until cancelled; publish events to those who listen."""
+        await asyncio.gather(super().run(), self._watch_the_journal())
+
+    async def _watch_the_journal(self) -> None:
+        """Publish an event while the check itself fails, which means that the journal does not answer."""
+        while True:
+            await asyncio.sleep(_OWN_POLL_S)
+            for check in self.checks:
+                event = check.own_event(_state_of(check), time.monotonic()) if isinstance(check, AlertCheck) else None
+                if event is not None and AlertCheck.EVENT in self._events.events:
+                    self._events.publish(AlertCheck.EVENT, event)
+
+
+def _state_of(check: Check[Any]) -> CheckState:
     reporter = check.reporter
     return CheckState(check.KIND, reporter.failures > 0, reporter.age_s, reporter.last_message)
 

@@ -5,7 +5,6 @@ Accepted documents are read from the audit trail, whichever process executed the
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
@@ -18,8 +17,7 @@ from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import Action, Actor, StoredAuditRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.zookeeper.watcher import CONTROLLER, ZooKeeperWatcher
-from kafka_steward.triggers.base import ClusterWorker
-from kafka_steward.triggers.periodic import EventQueues, PeriodicCheck
+from kafka_steward.triggers.checks import Check
 from kafka_steward.triggers.reporting import event_payload
 
 #: The events that documents cause.
@@ -59,57 +57,36 @@ POLL_S = 5.0
 _NOTIFIED_POLL_S = 30.0
 
 
-class DocumentCheck(PeriodicCheck[PollResult]):
-    """Polls the documents periodically, and at once when ZooKeeper notifies a change; `on_change` is called then too.
+class DocumentCheck(Check[PollResult]):
+    """Polls the documents periodically, and at once when ZooKeeper notifies a change.
 
-    After a controller change everything is re-read: KIP-236 and KIP-46 assign that to the controller's failover.
+    `on_change` is called then, in a thread of its client. After a controller change everything is re-read: KIP-236 and
+    KIP-46 assign that to the failover of the controller.
     """
 
     KIND = "documents"
     WHAT = "execute the documents"
-    POLLS_TO_EMIT = False
 
     def __init__(
         self,
         conn_id: str,
-        events: Collection[str],
         log: Callable[..., None],
         on_change: Callable[[], None],
         *,
         log_error: Callable[..., None] | None = None,
         log_warning: Callable[..., None] | None = None,
-        leased: bool = False,
     ) -> None:
-        super().__init__(
-            conn_id,
-            ClusterWorker(conn_id, {}),
-            log,
-            log_error=log_error,
-            log_warning=log_warning,
-            leased=leased,
-        )
-        self.listen_for(events)
+        super().__init__(conn_id, log, log_error=log_error, log_warning=log_warning)
+        self._kinds: frozenset[str] = frozenset()
         self._readers: dict[str, AuditEventReader] = {}
         self._log = log
         self._on_change = on_change
         self._opened: ClusterSession | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._controllers = 0
 
     def listen_for(self, events: Collection[str]) -> None:
         """Emit those of these events that documents cause: "request" and "cancel"."""
         self._kinds = frozenset(events) & EVENTS
-        self.emits = bool(self._kinds)
-
-    async def run(self, events: EventQueues) -> None:
-        """Poll until cancelled; never raises an error of a poll."""
-        self._loop = asyncio.get_running_loop()
-        await super().run(events)
-
-    def close(self) -> None:
-        """Close the connections, without waiting for them."""
-        self._loop = None
-        super().close()
 
     def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, PollResult, float]:
         """Execute the documents. The event maps each kind of document that was accepted to its payload."""
@@ -119,15 +96,9 @@ class DocumentCheck(PeriodicCheck[PollResult]):
         pause_s = self._poll_s if result.pause_s is None else min(self._poll_s, result.pause_s)
         return self._read_events(opened), result, pause_s
 
-    def poll_standby(self, opened: ClusterSession, pause_s: float) -> tuple[dict[str, Any] | None, float]:
-        """Read which documents the other watch accepted, if somebody listens for them."""
-        self._use_connections(opened)
-        return self._read_events(opened), min(self._poll_s, pause_s) if self._kinds else pause_s
-
-    def publish(self, events: EventQueues, event: dict[str, Any]) -> None:
-        """Publish the payload of each kind of document."""
-        for kind, payload in event.items():
-            events.publish(kind, payload)
+    def events_of(self, event: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """Return the payload of each kind of document."""
+        return event
 
     def report(self, found: PollResult) -> None:
         """Log each new message; a refusal as a warning (KIP-236)."""
@@ -159,15 +130,9 @@ class DocumentCheck(PeriodicCheck[PollResult]):
 
     def _on_znode_change(self, path: str) -> None:
         # Called on a thread of the ZooKeeper client.
-        loop = self._loop
         if path == CONTROLLER:
             self._controllers += 1
             if self._controllers > 1:  # the first notification is the initial state
                 self._log("The controller of the cluster changed; all documents are read again.")
-        if loop is not None:
-            with suppress(RuntimeError):  # the event loop is closed
-                loop.call_soon_threadsafe(self._wake_all)
-
-    def _wake_all(self) -> None:
-        self.wake()
-        self._on_change()
+        with suppress(RuntimeError):  # the event loop is closed
+            self._on_change()

@@ -238,6 +238,13 @@ class WatchReporter:
         self._worked_s = self._clock()
         set_gauge(self._failing, self._conn_id, 0)
 
+    def restart(self, *, rests: bool) -> None:
+        """Count the age from now on. If the check `rests`, because another watch polls, its errors are over."""
+        self._worked_s = self._clock()
+        if rests:
+            self._failures = 0
+            self._outage.end(self._what)
+
     def report_age(self) -> None:
         """Set the gauge of the age. It also covers a stalled check, which neither succeeds nor fails."""
         age = self._failing.removesuffix("failing") + "age"

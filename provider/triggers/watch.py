@@ -8,26 +8,25 @@ from __future__ import annotations
 import asyncio
 import functools
 import importlib
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from weakref import WeakKeyDictionary
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from kafka_steward.triggers.alerts import AlertCheck, JournalWorker
+from kafka_steward.triggers.alerts import AlertCheck, AlertLoop, JournalWorker
 from kafka_steward.triggers.base import ClusterWorker
-from kafka_steward.triggers.collector import freeze_gc
-from kafka_steward.triggers.periodic import (
+from kafka_steward.triggers.checks import (
     BrokerFailureCheck,
     BrokerJoinCheck,
+    Check,
     ClusterHealthCheck,
     EmptyBrokerCheck,
-    EventQueues,
-    PeriodicCheck,
 )
+from kafka_steward.triggers.collector import freeze_gc
+from kafka_steward.triggers.loops import CheckLoop, DetectionLoop, EventQueues, WatchRole
 
 if TYPE_CHECKING:
-    from kafka_steward.triggers.documents import DocumentCheck
     from kafka_steward.triggers.reporting import Outage
 
 
@@ -41,28 +40,18 @@ EVENTS = (
     AlertCheck.EVENT,
 )
 
-Check = TypeVar("Check", bound=PeriodicCheck[Any])
+Kind = TypeVar("Kind", bound=Check[Any])
 
 #: Seconds between two reports of the age of each part's last successful check.
 _AGES_REPORTED_EVERY_S = 10.0
 
-#: The further checks of the watch for each event: one health check is enough for a cluster.
-_KINDS: Mapping[str, tuple[type[PeriodicCheck[Any]], ...]] = {
-    BrokerFailureCheck.EVENT: (ClusterHealthCheck,),
-    BrokerJoinCheck.EVENT: (BrokerJoinCheck,),
-    EmptyBrokerCheck.EVENT: (EmptyBrokerCheck,),
-    AlertCheck.EVENT: (AlertCheck, ClusterHealthCheck),
-}
-#: The further checks of a watch that emits no event, and is the only one of its cluster.
-ALL_KINDS = (ClusterHealthCheck, BrokerJoinCheck, EmptyBrokerCheck)
-
 
 class ClusterWatch:
-    """The periodic checks of one cluster, for the triggers and for `airflow kafka-steward watch`.
+    """The watch of one cluster, for the triggers and for `airflow kafka-steward watch`.
 
-    It always checks for failed brokers and executes documents; `kinds` are the further checks, beside those that the
-    events need that somebody listens to. No check records a broker as announced whose event nobody listens to. With
-    `outage`, all checks report an error that they share once. One event loop may use it.
+    It makes all checks and executes documents, unless another watch of the cluster does; for alerts it looks while
+    somebody listens to them. No check records a broker as announced whose event nobody listens to. With `outage`, all
+    checks report an error that they share once. One event loop may use it.
     """
 
     def __init__(
@@ -72,119 +61,98 @@ class ClusterWatch:
         log: Callable[..., None],
         log_error: Callable[..., None],
         log_warning: Callable[..., None] | None = None,
-        kinds: Collection[type[PeriodicCheck[Any]]] = (),
         outage: Outage | None = None,
     ) -> None:
-        self._conn_id, self._kinds = conn_id, frozenset(kinds)
-        self._log, self._log_error, self._outage = log, log_error, outage
-        self._log_warning = log_warning
-        self._worker = ClusterWorker(conn_id, {})
-        self.failures = self._create_check(BrokerFailureCheck)
-        self.checks: list[PeriodicCheck[Any]] = [self.failures]
-        self._events = EventQueues()
-        self._documents: DocumentCheck | None = None
-        self._loops: dict[object, asyncio.Task[None]] = {}
-        self._ended: asyncio.Future[None] | None = None
+        self._conn_id, self._log, self._log_error, self._log_warning = conn_id, log, log_error, log_warning
+        self._outage = outage
+        self._events, self._role = EventQueues(), WatchRole()
+        self.failures = self._create(BrokerFailureCheck)
+        others: list[Check[Any]] = [self._create(BrokerJoinCheck), self._create(EmptyBrokerCheck)]
+        alerts = self._create(AlertCheck)
+        self._detection = DetectionLoop(
+            ClusterWorker(conn_id, {}),
+            self.failures,
+            others,
+            self._events,
+            role=self._role,
+            on_change=self._change_role,
+        )
+        self._loops: list[CheckLoop] = [
+            self._detection,
+            # Apart, because a stalled broker must not keep the watch from detecting the failure of another one.
+            CheckLoop(ClusterWorker(conn_id, {}), [self._create(ClusterHealthCheck)], self._events, self._role),
+            AlertLoop(JournalWorker(conn_id, {}), [alerts], self._events, self._role),
+        ]
+        alerts.watched = lambda: self.checks
+
+    @property
+    def checks(self) -> list[Check[Any]]:
+        """All checks; that of the documents once it runs."""
+        return [check for loop in self._loops for check in loop.checks]
 
     def listen(self, event: str) -> asyncio.Queue[dict[str, Any]]:
-        """Return a queue for the payloads of one of EVENTS. The checks of the event begin if they do not run yet."""
+        """Return a queue for the payloads of one of EVENTS."""
         queue = self._events.add(event)
-        self._update_checks()
+        self._detection.wake()
+        self._reconsider()
         return queue
 
     def leave(self, event: str, queue: asyncio.Queue[dict[str, Any]]) -> bool:
         """Give a queue of `listen` back. Return whether anybody listens still."""
         self._events.remove(event, queue)
-        self._update_checks()
         return bool(self._events.events)
 
     async def run(self) -> None:
         """Check until cancelled, and publish events to those who listen."""
-        self._ended = asyncio.get_running_loop().create_future()
-        self._begin(self._watch_documents)
-        self._begin(self._report_ages)
-        self._update_checks()
+        running = [asyncio.create_task(loop.run()) for loop in self._loops]
+        running += [asyncio.create_task(self._watch_documents()), asyncio.create_task(self._report_ages())]
         try:
-            await self._ended  # none of them ends, unless by an error, which is raised
+            await asyncio.gather(*running)  # none of them ends, unless by an error, which is raised
         finally:
-            await self._end_loops()
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
 
-    async def close(self) -> None:
-        """Stop the checks after their current polls, which are not waited for, and close the connections."""
-        await self._end_loops()
+    def close(self) -> None:
+        """Close the connections after the current polls, which are not waited for."""
+        for loop in self._loops:
+            loop.close()
+
+    def _change_role(self) -> None:
         for check in self.checks:
-            check.close()
+            check.reporter.restart(rests=not self._role.leads)
+        self._reconsider()
 
-    def _update_checks(self) -> None:
-        """Create and begin the checks that are needed, end the others, and state which events they emit."""
-        events = self._events.events
-        needed = {BrokerFailureCheck, *self._kinds, *(kind for event in events for kind in _KINDS.get(event, ()))}
-        there = {type(check) for check in self.checks}
-        self.checks += [self._create_check(kind) for kind in (*ALL_KINDS, AlertCheck) if kind in needed - there]
-        for check in self.checks:
-            check.listen_for(events)
-            if self._ended is None or check is self._documents:
-                continue
-            if type(check) in needed:
-                self._begin(check)
-            elif check in self._loops:
-                self._loops.pop(check).cancel()
+    def _reconsider(self) -> None:
+        for loop in self._loops:
+            loop.reconsider()
 
-    def _begin(self, what: PeriodicCheck[Any] | Callable[[], Coroutine[Any, Any, None]]) -> None:
-        if what in self._loops:
-            return
-        work = what.run(self._events) if isinstance(what, PeriodicCheck) else what()
-        self._loops[what] = asyncio.create_task(work)
-        self._loops[what].add_done_callback(self._on_loop_end)
+    def _poll_after_change(self) -> None:
+        """Poll the brokers and the documents, whose loop is the last one, at once after a change in ZooKeeper."""
+        self._detection.wake()
+        self._loops[-1].wake()
 
-    def _on_loop_end(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() or self._ended is None or self._ended.done():
-            return
-        error = task.exception()
-        if error is None:
-            self._ended.set_result(None)
-        else:
-            self._ended.set_exception(error)
-
-    def _create_check(self, kind: type[Check]) -> Check:
-        # Apart, because a stalled broker must not keep the watch from detecting the failure of another one.
-        worker = ClusterWorker(self._conn_id, {}) if kind is ClusterHealthCheck else self._worker
-        worker = JournalWorker(self._conn_id, {}) if kind is AlertCheck else worker
-        check = kind(self._conn_id, worker, self._log, log_error=self._log_error, emits=False, leased=True)
+    def _create(self, kind: type[Kind], *more: Any, **options: Any) -> Kind:
+        logs = {"log_error": self._log_error, "log_warning": self._log_warning}
+        check = kind(self._conn_id, self._log, *more, **logs, **options)
         check.reporter.share(self._outage)
-        if isinstance(check, AlertCheck):
-            check.others = self.checks
         return check
-
-    async def _end_loops(self) -> None:
-        loops = list(self._loops.values())
-        self._loops = {}
-        for task in loops:
-            task.cancel()
-        await asyncio.gather(*loops, return_exceptions=True)
 
     async def _watch_documents(self) -> None:
         # Imported in a thread: loading the Kafka, SQL and ZooKeeper clients would block the triggerer's loop too long.
         module = await asyncio.to_thread(importlib.import_module, "kafka_steward.triggers.documents")
         freeze_gc("documents")
-        self._documents = documents = module.DocumentCheck(
-            self._conn_id,
-            self._events.events,
-            self._log,
-            self.failures.wake,
-            log_error=self._log_error,
-            log_warning=self._log_warning,
-            leased=True,
-        )
-        documents.reporter.share(self._outage)
-        self.checks.append(documents)
-        await documents.run(self._events)
+        loop = asyncio.get_running_loop()
+        check = self._create(module.DocumentCheck, lambda: loop.call_soon_threadsafe(self._poll_after_change))
+        documents = CheckLoop(ClusterWorker(self._conn_id, {}), [check], self._events, self._role)
+        self._loops.append(documents)
+        await documents.run()
 
     async def _report_ages(self) -> None:
         """Report the ages in a task of its own, so that a stalled check is reported too."""
         while True:
-            for check in self.checks:
-                if check in self._loops or check is self._documents:
+            for loop in self._loops if self._role.leads else ():
+                for check in loop.checks if loop.is_needed else ():
                     check.reporter.report_age()
             await asyncio.sleep(_AGES_REPORTED_EVERY_S)
 
@@ -215,8 +183,8 @@ class SharedWatch:
         if running.get(self._key) is self:
             del running[self._key]  # before anything is waited for: who comes meanwhile runs a watch of its own
         self.task.cancel()
-        await self.watch.close()
         await asyncio.gather(self.task, return_exceptions=True)
+        self.watch.close()
 
 
 class WatchTrigger(BaseEventTrigger):

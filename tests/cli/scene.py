@@ -16,7 +16,7 @@ import pytest
 
 from kafka_steward.assignment import Assignment
 from kafka_steward.errors import StewardError
-from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
@@ -57,9 +57,10 @@ class Scene:
     def _opened(self, settings: Settings) -> Any:
         if self.down is not None:
             raise self.down
-        access = SimpleNamespace(conn_id=CLUSTER, workspace=f"{self.folder}/workspace", zookeeper=None)
-        opened: dict[str, Any] = {"cluster": self.simulator, "journal": self.journal, "settings": settings}
-        yield SimpleNamespace(**opened, access=access, origin=None, context=partial(ClusterContext, *opened.values()))
+        workspace = f"{self.folder}/workspace"
+        access: Any = SimpleNamespace(conn_id=CLUSTER, workspace=workspace, zookeeper=None, settings=settings)
+        cluster: Any = self.simulator
+        yield ClusterSession(access, cluster, self.journal)
 
     @contextmanager
     def _opened_journal(self, journal: Journal, cluster_id: str, *, compare: bool = True) -> Any:
@@ -125,7 +126,7 @@ def new_scene(monkeypatch: pytest.MonkeyPatch, folder: Path, journal: Journal | 
     monkeypatch.setattr("kafka_steward.hooks.steward.StewardHook", scene.hook)
     monkeypatch.setattr("kafka_steward.cli.foreground.sleep", scene.wait)
     monkeypatch.setattr("kafka_steward.triggers.base.ClusterWorker.submit", lambda _, call: scene.submit(call))
-    monkeypatch.setattr(
-        "kafka_steward.triggers.periodic.PeriodicCheck.wait", lambda _, seconds: scene.wait_for_check(seconds)
-    )
+    # The clock of the simulator goes on, and that of this process does not.
+    monkeypatch.setattr("kafka_steward.triggers.loops._DECIDED_EVERY_S", 0.0)
+    monkeypatch.setattr("kafka_steward.triggers.loops.CheckLoop.wait", lambda _, seconds: scene.wait_for_check(seconds))
     return scene

@@ -200,12 +200,12 @@ def test_a_file_is_no_journal_for_tasks_on_other_hosts() -> None:
 
 def test_a_watch_is_alive_as_long_as_its_lease() -> None:
     poll = {"kind": "failures", "host": "triggerer-1", "age_ms": 3_000}
-    alive = LeaseFacts("failures", ttl_ms=17_000, age_ms=16_000, polled=True)
+    alive = LeaseFacts(ttl_ms=17_000, age_ms=16_000, polled=True)
     assert watch_finding([poll], [alive], ME) == Finding(
         "watch", Level.OK, "A watch is alive: failures 3 s ago on triggerer-1."
     )
-    late = LeaseFacts("failures", ttl_ms=17_000, age_ms=30_000, polled=True)
-    taken = LeaseFacts("failures", ttl_ms=17_000, age_ms=1_000, polled=False)
+    late = LeaseFacts(ttl_ms=17_000, age_ms=30_000, polled=True)
+    taken = LeaseFacts(ttl_ms=17_000, age_ms=1_000, polled=False)
     for lease in (late, taken):
         assert watch_finding([poll | {"age_ms": 7_200_000}], [lease], ME).sentence.startswith(
             "No watch is alive: the last polls were failures 2 h ago on triggerer-1; unpause the DAG heal"

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 
-from kafka_steward.execution.watch_lease import RENEWED_MS, TTL_MS, CheckLease, Standby, decide_standby
+from kafka_steward.execution.watch_lease import (
+    RENEWED_MS,
+    TTL_MS,
+    ClusterLease,
+    Standby,
+    decide_standby,
+    list_listened_events,
+    listen_to_event,
+    pass_event_on,
+    take_event,
+)
 from kafka_steward.journal import paths
 from kafka_steward.journal.locks import new_holder_name
-from kafka_steward.journal.records import WatchLease
+from kafka_steward.journal.records import ListenedEvent, WatchLease
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node
 from tests.memory_tree import MemoryTree
 from tests.simulated_plan import memory_journal
 from tests.simulator import Simulator
 
-PATH = f"{paths.WATCH_LEASES}/failures"
+PATH = paths.WATCH_LEASE
 NOBODY = 2**22 + 1  # no process has this id: Linux counts to 2**22
 
 
-def lease_of(owner: str) -> CheckLease:
-    return CheckLease("failures", owner)
+def lease_of(owner: str) -> ClusterLease:
+    return ClusterLease(owner)
+
+
+def until(simulator: Simulator, ms: int, pause_s: float | None = None) -> Standby:
+    """Another watch, "one", has the lease for so long."""
+    return Standby("one", simulator.now_ms + ms, ms / 1000 + 0.1 if pause_s is None else pause_s)
 
 
 def node(journal: Journal) -> Node:
@@ -37,12 +53,12 @@ def owner(journal: Journal) -> str:
 @pytest.mark.parametrize(
     ("name", "age_ms", "died", "standby"),
     [
-        ("other", 0, False, Standby(is_made=True, pause_s=10.1)),
-        ("other", 9_999, False, Standby(is_made=True, pause_s=0.101)),
+        ("other", 0, False, Standby("other", 1_010_000, 10.1)),
+        ("other", 9_999, False, Standby("other", 1_010_000, 0.101)),
         ("other", 10_000, False, None),
         ("other", 0, True, None),
         ("mine", 0, False, None),
-        ("other", -10_000, False, Standby(is_made=True, pause_s=10.1)),  # a clock that was set back a little
+        ("other", -10_000, False, Standby("other", 1_000_000, 10.1)),  # a clock that was set back a little
         ("other", -10_001, False, None),
     ],
 )
@@ -53,15 +69,15 @@ def test_a_watch_stands_by_while_a_lease_lasts(name: str, age_ms: int, died: boo
 
 def test_the_second_stands_by_until_the_first_renews_no_more(simulator: Simulator, journal: Journal) -> None:
     one, two = lease_of("one"), lease_of("two")
-    assert one.stand_by(journal, needed=False) is None
-    assert two.stand_by(journal, needed=False) == Standby(is_made=False, pause_s=TTL_MS / 1000 + 0.1)
+    assert one.stand_by(journal) is None
+    assert two.stand_by(journal) == until(simulator, TTL_MS)
     one.renew(journal, 2.0)
-    assert two.stand_by(journal, needed=False) == Standby(is_made=True, pause_s=2 + TTL_MS / 1000 + 0.1)
+    assert two.stand_by(journal) == until(simulator, 2_000 + TTL_MS)
     simulator.now_ms += 2_000 + TTL_MS - 1
-    assert two.stand_by(journal, needed=False) is not None
+    assert two.stand_by(journal) is not None
     simulator.now_ms += 1
-    assert two.stand_by(journal, needed=False) is None
-    assert one.stand_by(journal, needed=False) == Standby(is_made=False, pause_s=TTL_MS / 1000 + 0.1)
+    assert two.stand_by(journal) is None
+    assert one.stand_by(journal) == replace(until(simulator, TTL_MS), owner="two")
 
 
 def test_a_lease_is_written_anew_only_when_old_or_too_short(simulator: Simulator, journal: Journal) -> None:
@@ -69,39 +85,52 @@ def test_a_lease_is_written_anew_only_when_old_or_too_short(simulator: Simulator
     versions = []
     for later_ms, pause_s in ((0, 2.0), (0, 2.0), (RENEWED_MS - 1, 1.0), (1, 2.0), (0, 3.0)):
         simulator.now_ms += later_ms
-        assert lease.stand_by(journal, needed=False) is None
+        assert lease.stand_by(journal) is None
         lease.renew(journal, pause_s)
         versions.append(node(journal).version)
     assert versions == [1, 1, 1, 2, 3]
 
 
-def test_a_check_whose_event_is_listened_to_polls_in_any_case_and_takes_the_lease(journal: Journal) -> None:
-    spare, needed = lease_of("spare"), lease_of("needed")
-    assert spare.stand_by(journal, needed=False) is None
-    spare.renew(journal, 2.0)
-    assert needed.stand_by(journal, needed=True) is None
-    assert owner(journal) == "spare", "it has not polled yet"
-    needed.renew(journal, 2.0)
-    assert owner(journal) == "needed"
-    assert spare.stand_by(journal, needed=False) is not None
+def test_who_stands_by_says_which_process_has_the_watch_and_until_when() -> None:
+    standby = Standby("db-7:4711:0a1b2c3d4e5f6a7b", 1_750_000_000_000, 2.1)
+    assert standby.sentence("kafka_east") == (
+        "Another watch of kafka_east, process 4711 on host db-7, has the watch until 2025-06-15 15:06:40 UTC, and "
+        "longer if it goes on; this one stands by, and takes over after that."
+    )
+
+
+def test_an_event_is_passed_on_once_to_the_watch_that_listens_and_stands_by(journal: Journal) -> None:
+    pass_event_on(journal, "alert", {"at_ms": 5, "alerts": ["outage"]})
+    assert list_listened_events(journal) == frozenset(), "nobody listens"
+    lease_of("one").stand_by(journal)
+    for event in ("alert", "broker-failed", "broker-failed"):
+        listen_to_event(journal, event)
+    assert list_listened_events(journal) == {"alert", "broker-failed"}
+    assert take_event(journal, "broker-failed", goes_on=True) is None
+    pass_event_on(journal, "broker-failed", {"at_ms": 7, "brokers": [3]})
+    assert take_event(journal, "broker-failed", goes_on=True) == ListenedEvent(7, (3,))
+    assert take_event(journal, "broker-failed", goes_on=True) is None
+    pass_event_on(journal, "alert", {"at_ms": 8, "alerts": ["outage"]})
+    assert take_event(journal, "alert", goes_on=False) == ListenedEvent(8, (), ("outage",))
+    assert list_listened_events(journal) == {"broker-failed"}
 
 
 def test_a_released_lease_is_free_at_once_and_that_of_another_watch_is_not_released(journal: Journal) -> None:
     one, two = lease_of("one"), lease_of("two")
-    assert one.stand_by(journal, needed=False) is None
+    assert one.stand_by(journal) is None
     two.release(journal)
     assert owner(journal) == "one"
     one.release(journal)
     assert journal.tree.get(PATH) is None
     one.release(journal)
-    assert two.stand_by(journal, needed=False) is None
+    assert two.stand_by(journal) is None
 
 
 def test_the_lease_of_a_process_of_this_machine_that_has_ended_is_free_at_once(journal: Journal) -> None:
     dead = lease_of(new_holder_name().replace(f":{os.getpid()}:", f":{NOBODY}:"))
-    assert dead.stand_by(journal, needed=False) is None
+    assert dead.stand_by(journal) is None
     dead.renew(journal, 60.0)
-    assert lease_of(new_holder_name()).stand_by(journal, needed=False) is None
+    assert lease_of(new_holder_name()).stand_by(journal) is None
 
 
 def test_of_two_that_take_it_at_the_same_time_one_polls(simulator: Simulator, journal: Journal) -> None:
@@ -112,7 +141,7 @@ def test_of_two_that_take_it_at_the_same_time_one_polls(simulator: Simulator, jo
             found = journal.tree.get(path)
             if not taken:
                 taken.append(path)
-                assert lease_of("other").stand_by(journal, needed=False) is None
+                assert lease_of("other").stand_by(journal) is None
             return found
 
         def create(self, path: str, data: str) -> Node:
@@ -121,7 +150,7 @@ def test_of_two_that_take_it_at_the_same_time_one_polls(simulator: Simulator, jo
     taken: list[str] = []
     racing = memory_journal(simulator)
     racing.tree = Both(lambda: simulator.now_ms)
-    assert lease_of("mine").stand_by(racing, needed=False) == Standby(is_made=False, pause_s=1.0)
+    assert lease_of("mine").stand_by(racing) == Standby("other", simulator.now_ms + TTL_MS, 1.0)
     assert owner(journal) == "other"
 
 
@@ -129,8 +158,7 @@ def test_of_two_that_take_it_at_the_same_time_one_polls(simulator: Simulator, jo
 def test_a_lease_that_cannot_be_read_stops_no_poll_and_is_left_as_it_is(journal: Journal, text: str) -> None:
     journal.tree.create(PATH, text)
     lease = lease_of("one")
-    for needed in (False, True):
-        assert lease.stand_by(journal, needed=needed) is None
-        lease.renew(journal, 2.0)
+    assert lease.stand_by(journal) is None
+    lease.renew(journal, 2.0)
     lease.release(journal)
     assert node(journal).data == text

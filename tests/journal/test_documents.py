@@ -373,7 +373,7 @@ DOCUMENTS = [
     ("reassignments", InFlight((1, 2), (2, 3), True, 2, "d").to_json()),
     ("pending_replicas", PendingReplicas.from_brokers((2, 1), 3, "id").to_json()),
     ("deferred_partitions", DeferredPartitions(12, "id", "ada").to_json()),
-    ("watch_leases", WatchLease("airflow-1:4711:0a1b", 17_000, polled=True).to_json()),
+    ("watch", WatchLease("airflow-1:4711:0a1b", 17_000, polled=True).to_json()),
 ]
 
 

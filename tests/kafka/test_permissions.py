@@ -20,7 +20,7 @@ from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import AuthenticationFailed, ClusterError, KafkaRefused, KafkaTimeout, RequestError
 from kafka_steward.execution.cluster_queries import describe_topic
 from kafka_steward.execution.effects import elect_preferred_leaders
-from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
+from kafka_steward.execution.failure_detector import FailureDetector
 from kafka_steward.execution.health import check_health, health_message
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
@@ -136,9 +136,8 @@ def test_without_throttles_reading_settings_is_enough(secured: Secured, tmp_path
         digest = carried_out(cluster, journal, tmp_path, "rebalance", settings=settings)
         undo = CancelRunner(cluster, journal, digest, settings, WHO, scope="plan", reason="a test")
         assert to_the_end(undo).ended
-        found = WatchTrigger("kafka")._watch.failures._poll_and_record(access_to(cluster, journal, settings))[1]
-        assert isinstance(found, DetectionResult)
-        assert found.down == ()
+        outcomes = WatchTrigger("kafka")._watch._detection.poll(access_to(cluster, journal, settings))
+        assert [isinstance(result, Exception) for _, result in outcomes] == [False] * 3
 
 
 def access_to(cluster: KafkaCluster, journal: Journal, settings: Settings) -> ClusterSession:

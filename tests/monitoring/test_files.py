@@ -20,13 +20,12 @@ from kafka_steward.monitoring import list_files
 from kafka_steward.monitoring.__main__ import main
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.alerts import AlertCheck
-from kafka_steward.triggers.base import ClusterWorker
-from kafka_steward.triggers.periodic import (
+from kafka_steward.triggers.checks import (
     BrokerFailureCheck,
     BrokerJoinCheck,
+    Check,
     ClusterHealthCheck,
     EmptyBrokerCheck,
-    PeriodicCheck,
 )
 from kafka_steward.triggers.reporting import emit_health, emit_progress
 from tests.simulated_plan import memory_journal
@@ -37,7 +36,7 @@ FILES = {path.name: path for path in list_files()}
 RULES = yaml.safe_load(FILES["prometheus-rules.yaml"].read_text())["groups"][0]["rules"]
 BOARDS = [name for name in FILES if name.endswith(".json")]
 PAGE = (Path(__file__).parents[2] / "docs" / "dashboards.md").read_text()
-CHECKS: tuple[type[PeriodicCheck[Any]], ...] = (
+CHECKS: tuple[type[Check[Any]], ...] = (
     BrokerFailureCheck,
     BrokerJoinCheck,
     EmptyBrokerCheck,
@@ -65,7 +64,7 @@ def emitted(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     )
     emit_health("kafka", check_health(simulator, opened.journal, thorough=True)[0].measures)
     for kind in CHECKS:
-        check = kind("kafka", ClusterWorker("kafka", {}), lambda *_: None)
+        check = kind("kafka", lambda *_: None)
         for _ in range(2):
             check.report(check.poll(opened)[1])
             simulator.tick()
@@ -88,7 +87,7 @@ def test_the_watch_measures_how_long_an_approval_waits_and_who_opened_the_journa
 ) -> None:
     gauges: dict[str, float] = {}
     monkeypatch.setattr(stats, "gauge", lambda name, value, **_: gauges.__setitem__(name, value))
-    check = AlertCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None)
+    check = AlertCheck("kafka", lambda *_: None)
     with open_journal(f"sqlite:///{tmp_path}/journal.db", "c") as journal:
         opened: Any = SimpleNamespace(journal=journal, settings=Settings(), access=SimpleNamespace(conn_id="kafka"))
         monkeypatch.setattr(journal.plan_reports, "longest_wait_ms", lambda: 14_401_900)

@@ -22,9 +22,10 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.watcher import CONTROLLER
 from kafka_steward.settings import Settings
+from kafka_steward.triggers.base import ClusterWorker
 from kafka_steward.triggers.documents import POLL_S, DocumentCheck
-from kafka_steward.triggers.periodic import EventQueues
-from kafka_steward.triggers.watch import WatchTrigger
+from kafka_steward.triggers.loops import CheckLoop, EventQueues, WatchRole
+from kafka_steward.triggers.watch import ClusterWatch, WatchTrigger
 from tests.eventually import eventually
 from tests.journal.zookeeper import ZooKeeperServer
 from tests.protocol.simulated_watch import Yard
@@ -39,14 +40,16 @@ class End(BaseException):
 class Script:
     """Stands in for the thread: each look is the next one of a list."""
 
+    check: DocumentCheck
+
     def __init__(self, *looks: Look | BaseException) -> None:
         self.looks = [*looks, End()]
 
-    async def submit(self, _: Any) -> Look:
+    async def submit(self, _: Any) -> list[tuple[DocumentCheck, Look]]:
         look = self.looks.pop(0)
         if isinstance(look, BaseException):
             raise look
-        return look
+        return [(self.check, look)]
 
     async def call_without_session(self, _: Any) -> None:
         pass
@@ -55,18 +58,17 @@ class Script:
         pass
 
 
-def loop_of(script: Script, said: list[str], nudged: Callable[[], None] = lambda: None) -> DocumentCheck:
-    loop = DocumentCheck("kafka", ["request"], lambda line, *rest: said.append(line % rest), nudged)
-    loop._worker = script  # type: ignore[assignment]  # asks nothing but the script
-    return loop
+def loop_of(script: Script, said: list[str]) -> CheckLoop:
+    script.check = DocumentCheck("kafka", lambda line, *rest: said.append(line % rest), lambda: None)
+    worker: Any = script  # asks nothing but the script
+    return CheckLoop(worker, [script.check], EventQueues(), WatchRole())
 
 
-def run(loop: DocumentCheck) -> list[Any]:
+def run(loop: CheckLoop) -> list[Any]:
     async def listen() -> list[Any]:
-        queues = EventQueues()
-        events = queues.add("request")
+        events = loop._events.add("request")
         with pytest.raises(End):
-            await asyncio.wait_for(loop.run(queues), 20)
+            await asyncio.wait_for(loop.run(), 20)
         return [events.get_nowait() for _ in range(events.qsize())]
 
     return asyncio.run(listen())
@@ -92,24 +94,30 @@ def test_what_is_refused_is_a_warning_and_the_rest_is_not() -> None:
     def log(level: str, line: str, *rest: object) -> None:
         logged.append((level, line % rest))
 
-    check = DocumentCheck("kafka", "", partial(log, "info"), lambda: None, log_warning=partial(log, "warning"))
+    check = DocumentCheck("kafka", partial(log, "info"), lambda: None, log_warning=partial(log, "warning"))
     check.report(found)
     assert [level for level, _ in logged] == ["warning", "info"]
     assert "asks to move t-0 to [2, 9]: refused, the cluster has no broker 9." in logged[0][1]
 
 
 def test_a_change_in_zookeeper_wakes_both_loops_from_the_thread_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    woken: list[str] = []
-    check = DocumentCheck("kafka", "", lambda *_: None, lambda: woken.append("brokers"))
-    monkeypatch.setattr(check, "wake", lambda: woken.append("documents"))
+    woken: list[CheckLoop] = []
+    monkeypatch.setattr(CheckLoop, "wake", lambda loop: woken.extend([loop]))
+    watch = ClusterWatch("kafka", log=print, log_error=print)
 
     async def name_a_change() -> None:
-        monkeypatch.setattr(check, "_loop", asyncio.get_running_loop())
+        running = asyncio.create_task(watch._watch_documents())
+        await asyncio.to_thread(eventually, lambda: _assert_equal(len(watch.checks), 6), every=0.01)
+        check = watch.checks[-1]
+        assert isinstance(check, DocumentCheck)
+        woken.clear()
         await asyncio.to_thread(check._on_znode_change, paths.REASSIGN_QUEUE)
         await asyncio.sleep(0)
+        running.cancel()
+        watch.close()
 
     asyncio.run(name_a_change())
-    assert woken == ["documents", "brokers"]
+    assert [loop.checks[0].KIND for loop in woken] == ["failures", "documents"]
 
 
 @pytest.mark.parametrize(("result_s", "pause_s"), [(None, POLL_S), (0.01, 0.01), (3600.0, POLL_S)])
@@ -122,7 +130,7 @@ def test_the_next_look_is_when_the_documents_say_and_at_the_latest_after_the_usu
     )
     access = SimpleNamespace(conn_id="kafka", zookeeper=None, settings=Settings())
     opened = ClusterSession(cast("Any", access), cast("Any", None), Yard().journal)
-    assert loop_of(Script(), []).poll(opened) == (None, result, pause_s)
+    assert DocumentCheck("kafka", print, lambda: None).poll(opened) == (None, result, pause_s)
 
 
 def test_an_error_is_said_once_and_the_next_look_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,11 +147,12 @@ def test_an_error_is_said_once_and_the_next_look_goes_on(monkeypatch: pytest.Mon
 
 def test_a_change_of_controller_is_said_and_the_first_reading_is_not() -> None:
     said: list[str] = []
-    loop = loop_of(Script(), said)
-    loop._on_znode_change(paths.REASSIGN_QUEUE)
-    loop._on_znode_change(CONTROLLER)  # the one that there was
+    script = Script()
+    loop_of(script, said)
+    script.check._on_znode_change(paths.REASSIGN_QUEUE)
+    script.check._on_znode_change(CONTROLLER)  # the one that there was
     assert said == []
-    loop._on_znode_change(CONTROLLER)
+    script.check._on_znode_change(CONTROLLER)
     assert said == ["The controller of the cluster changed; all documents are read again."]
 
 
@@ -207,12 +216,12 @@ def watch_of(server: ZooKeeperServer, looks: Looks, monkeypatch: pytest.MonkeyPa
     hour_s = 3600.0
     verdict = DetectionResult((), (), {}, (), (), (), outage=False, sentence="All live.", now_ms=1)
     monkeypatch.setattr("kafka_steward.triggers.documents._NOTIFIED_POLL_S", hour_s)
-    monkeypatch.setattr("kafka_steward.triggers.periodic._poll_interval_s", lambda _: hour_s)
+    monkeypatch.setattr("kafka_steward.triggers.checks._poll_interval_s", lambda _: hour_s)
     monkeypatch.setattr("kafka_steward.triggers.documents.DocumentController", looks.look_of("documents", PollResult()))
     monkeypatch.setattr(failure_detector, "FailureDetector", looks.look_of("brokers", verdict))
     journal = Yard().journal
     access = SimpleNamespace(conn_id="kafka", zookeeper=ZooKeeperOptions(server.hosts), settings=Settings())
-    cluster = SimpleNamespace(cluster_id=journal.cluster_id, close=lambda: None)
+    cluster = SimpleNamespace(cluster_id=journal.cluster_id, close=lambda: None, live_brokers=dict)
     monkeypatch.setattr(
         StewardHook, "open", lambda _: ClusterSession(cast("Any", access), cast("Any", cluster), journal)
     )
@@ -222,8 +231,10 @@ def watch_of(server: ZooKeeperServer, looks: Looks, monkeypatch: pytest.MonkeyPa
     def record(line: str, *rest: object) -> None:
         said.append(line % rest)
 
-    log = SimpleNamespace(info=record, error=record)
-    trigger._watch.failures.reporter._log = trigger._watch._log = log.info
+    watch = trigger._watch
+    watch._detection.checks = [watch.failures]
+    watch._loops = [watch._detection]
+    watch.failures.reporter._log = watch._log = record
     return trigger, said
 
 
@@ -257,8 +268,9 @@ def test_closed_in_the_middle_of_settling_in_it_listens_to_zookeeper_no_more(mon
     monkeypatch.setattr("kafka_steward.triggers.documents.DocumentController", lambda *_, **__: None)
 
     async def closed_too_early() -> None:
-        loop = DocumentCheck("kafka", ["request"], lambda *_: None, lambda: None)
-        running = asyncio.create_task(loop.run(EventQueues()))
+        check = DocumentCheck("kafka", lambda *_: None, lambda: None)
+        loop = CheckLoop(ClusterWorker("kafka", {}), [check], EventQueues(), WatchRole())
+        running = asyncio.create_task(loop.run())
         assert await asyncio.to_thread(settling.wait, 20)
         running.cancel()
         loop.close()
@@ -266,3 +278,7 @@ def test_closed_in_the_middle_of_settling_in_it_listens_to_zookeeper_no_more(mon
 
     asyncio.run(closed_too_early())
     assert ended.wait(20)
+
+
+def _assert_equal(found: object, wanted: object) -> None:
+    assert found == wanted

@@ -21,9 +21,16 @@ from kafka_steward.execution.alerts import OVERDUE_MS, list_untold, record_told
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
-from kafka_steward.triggers.alerts import FAILING_S, STALLED_S, AlertCheck, CheckState, JournalWorker, watch_conditions
-from kafka_steward.triggers.base import ClusterWorker
-from kafka_steward.triggers.periodic import BrokerFailureCheck, ClusterHealthCheck
+from kafka_steward.triggers.alerts import (
+    FAILING_S,
+    STALLED_S,
+    AlertCheck,
+    AlertLoop,
+    CheckState,
+    JournalWorker,
+    watch_conditions,
+)
+from kafka_steward.triggers.checks import BrokerFailureCheck
 from kafka_steward.triggers.reporting import ProgressLog, WatchReporter, emit_progress, progress_line
 from kafka_steward.triggers.watch import EVENTS, ClusterWatch
 from tests.eventually import eventually
@@ -42,7 +49,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.reporting import emit_health, emit_progress
-from kafka_steward.triggers.periodic import ClusterHealthCheck
+from kafka_steward.triggers.checks import ClusterHealthCheck
 from kafka_steward.triggers.base import ClusterWorker
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.simulator import Simulator
@@ -58,7 +65,7 @@ emit_health("kafka_test", {"offline_partitions": 17, "replica_imbalance": 0.25})
 simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", bandwidth=10)
 simulator.alter({TopicPartition("t", 0): (1, 2, 4)})
 opened = SimpleNamespace(cluster=simulator, journal=memory_journal(simulator), settings=Settings())
-measuring = ClusterHealthCheck("kafka_test", ClusterWorker("kafka_test", {}), print)
+measuring = ClusterHealthCheck("kafka_test", print)
 measuring.poll(opened)
 simulator.tick()
 simulator.kill(3)
@@ -277,9 +284,9 @@ def check(simulator: Simulator, **settings: Any) -> tuple[AlertCheck, BrokerFail
     opened: Any = SimpleNamespace(
         cluster=simulator, journal=memory_journal(simulator), settings=Settings(**settings), access=access, origin=None
     )
-    failures = BrokerFailureCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None)
-    alerts = AlertCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None)
-    alerts.others = [failures, alerts]
+    failures = BrokerFailureCheck("kafka", lambda *_: None)
+    alerts = AlertCheck("kafka", lambda *_: None)
+    alerts.watched = lambda: [failures, alerts]
     return alerts, failures, opened
 
 
@@ -374,7 +381,7 @@ def test_it_opens_the_journal_and_not_kafka(monkeypatch: pytest.MonkeyPatch) -> 
     async def look() -> Any:
         worker = JournalWorker("kafka", {})
         try:
-            return await worker.submit(lambda opened: AlertCheck("kafka", worker, print).poll(opened))
+            return await worker.submit(lambda opened: AlertCheck("kafka", print).poll(opened))
         finally:
             worker.close()
 
@@ -389,17 +396,17 @@ def test_an_error_is_counted_and_its_message_kept() -> None:
     assert (alerts.reporter.failures, alerts.reporter.last_message) == (0, "")
 
 
-def test_a_watch_looks_for_alerts_while_somebody_listens_and_then_polls_for_failures_itself() -> None:
-    watch = ClusterWatch("kafka", log=print, log_error=print)
-    assert not any(isinstance(each, AlertCheck) for each in watch.checks)
+def test_a_watch_looks_for_alerts_while_somebody_listens_there_or_at_a_watch_that_stands_by() -> None:
+    watch: Any = ClusterWatch("kafka", log=print, log_error=print)
+    loop: Any
+    (loop,) = (each for each in watch._loops if isinstance(each, AlertLoop))
+    assert not loop.is_needed
     queue = watch.listen("alert")
-    kinds = {type(each) for each in watch.checks}
-    assert {AlertCheck, ClusterHealthCheck} < kinds
-    assert (_is_needed(watch), watch.failures.emits) == (True, False)
+    assert loop.is_needed
     watch.leave("alert", queue)
-    assert not _is_needed(watch)
+    assert not loop.is_needed
+    watch._role.passed_on = frozenset({"alert"})
+    assert loop.is_needed
+    watch._role.leads = False
+    assert not loop.is_needed
     assert EVENTS[-1] == "alert"
-
-
-def _is_needed(watch: ClusterWatch) -> bool:
-    return watch.failures.is_needed

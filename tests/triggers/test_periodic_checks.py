@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,18 +27,17 @@ from kafka_steward.page_data.brokers import brokers
 from kafka_steward.page_data.reader import JournalReader
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.base import ClusterWorker
-from kafka_steward.triggers.documents import DocumentCheck
-from kafka_steward.triggers.periodic import (
+from kafka_steward.triggers.checks import (
     OFF_S,
     BrokerFailureCheck,
     BrokerJoinCheck,
+    Check,
     ClusterHealthCheck,
     EmptyBrokerCheck,
-    EventQueues,
-    PeriodicCheck,
 )
+from kafka_steward.triggers.documents import DocumentCheck
+from kafka_steward.triggers.loops import CheckLoop, ChecksFailed, EventQueues, WatchRole
 from kafka_steward.triggers.reporting import emit_health
-from kafka_steward.triggers.watch import ClusterWatch, WatchTrigger
 from tests.eventually import eventually
 from tests.protocol.simulated_watch import document
 from tests.simulated_plan import memory_journal
@@ -53,8 +52,9 @@ def test_a_new_broker_is_an_event_and_logged_once() -> None:
         cluster=simulator, journal=memory_journal(simulator), settings=Settings(), access=access, origin=journal
     )
     told: list[str] = []
-    watch = EmptyBrokerCheck("kafka", ClusterWorker("kafka", {}), lambda words, *more: told.append(words % more))
-    silent = EmptyBrokerCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None, emits=False)
+    watch = EmptyBrokerCheck("kafka", lambda words, *more: told.append(words % more))
+    silent = EmptyBrokerCheck("kafka", lambda *_: None)
+    silent.listen_for(())
     assert silent.poll(opened)[0] is None, "it leaves the event to the other watch"
     event, found, pause_s = watch.poll(opened)
     watch.report(found)
@@ -75,8 +75,9 @@ def test_a_broker_that_is_down_for_the_grace_period_is_an_event_and_no_earlier()
         access=SimpleNamespace(conn_id="kafka"),
         origin=None,
     )
-    watch = BrokerFailureCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None)
-    silent = BrokerFailureCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None, emits=False)
+    watch = BrokerFailureCheck("kafka", lambda *_: None)
+    silent = BrokerFailureCheck("kafka", lambda *_: None)
+    silent.listen_for(())
     simulator.kill(3)
     assert watch.poll(opened)[0] is None
     simulator.tick(10)
@@ -89,36 +90,6 @@ def test_a_broker_that_is_down_for_the_grace_period_is_an_event_and_no_earlier()
     simulator.tick(60)
     event, _, _ = watch.poll(opened)
     assert event is not None, "and is announced again, as no plan handles it"
-
-
-@pytest.mark.parametrize("check", [BrokerJoinCheck, EmptyBrokerCheck])
-def test_a_watch_runs_the_checks_of_the_events_that_it_emits(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    gone: list[str] = []
-
-    async def run(self: Any, events: Any) -> None:
-        gone.append(self.EVENT)
-        events.publish(self.EVENT, {"brokers": [4]})
-        await asyncio.Event().wait()
-
-    async def silent(*_: Any) -> None:
-        await asyncio.Event().wait()
-
-    for each in (BrokerJoinCheck, EmptyBrokerCheck):
-        monkeypatch.setattr(each, "run", run)
-    for other in (BrokerFailureCheck, ClusterHealthCheck):
-        monkeypatch.setattr(other, "run", silent)
-    monkeypatch.setattr(ClusterWatch, "_watch_documents", silent)
-
-    async def first() -> Any:
-        events = WatchTrigger("kafka", event=check.EVENT).run()
-        assert isinstance(events, AsyncGenerator)
-        try:
-            return await anext(events)
-        finally:
-            await events.aclose()
-
-    assert asyncio.run(first()).payload == {"brokers": [4]}
-    assert gone == [check.EVENT]
 
 
 # health
@@ -136,7 +107,7 @@ class Measured:
         self.journal.watch_reports = WatchReports(self.database)
         self.settings = Settings(health_interval=0.001)
         self.gauges: dict[str, tuple[float, Any]] = {}
-        self.check = ClusterHealthCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None)
+        self.check = ClusterHealthCheck("kafka", lambda *_: None)
 
     def set_gauge(self, name: str, value: float, tags: Any = None) -> None:
         self.gauges[name] = (value, tags)
@@ -282,10 +253,11 @@ def test_the_check_goes_on_and_a_poll_that_fails_is_counted(
         if len(pauses) == 3:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr(measured.check, "wait", wait)
+    loop = loop_of(measured.check)
+    monkeypatch.setattr(loop, "wait", wait)
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(measured.check.run(EventQueues()))
-    measured.check.close()
+        asyncio.run(loop.run())
+    loop.close()
     # Seconds until the next look, looks that failed in a row, and what the last one that worked has measured.
     assert pauses == [(0.001, 0, 0), (2.0, 1, 0), (0.001, 0, 1)]
     assert len(measured.kept()) == 2
@@ -293,10 +265,10 @@ def test_the_check_goes_on_and_a_poll_that_fails_is_counted(
 
 def test_a_cancel_that_comes_together_with_a_wake_ends_the_check() -> None:
     async def run() -> bool:
-        check = EmptyBrokerCheck("kafka", ClusterWorker("kafka", {}), lambda *_: None)
-        waiting = asyncio.create_task(check.wait(60))
+        loop = loop_of(EmptyBrokerCheck("kafka", lambda *_: None))
+        waiting = asyncio.create_task(loop.wait(60))
         await asyncio.sleep(0.1)
-        check.wake()
+        loop.wake()
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait({waiting})
@@ -305,48 +277,19 @@ def test_a_cancel_that_comes_together_with_a_wake_ends_the_check() -> None:
     assert asyncio.run(run())
 
 
-@pytest.mark.parametrize(("event", "looks"), [("broker-failed", True), ("broker-joined", False), ("cancel", False)])
-def test_of_the_watches_of_one_cluster_that_for_failed_brokers_looks_at_its_health(
-    monkeypatch: pytest.MonkeyPatch, event: str, *, looks: bool
-) -> None:
-    begun: list[str] = []
-
-    async def run(self: ClusterHealthCheck, events: Any) -> None:
-        begun.append(self.conn_id)
-        await asyncio.Event().wait()
-
-    async def emit(self: Any, events: Any) -> None:
-        events.publish(self.EVENT, {"brokers": [4]})
-        await asyncio.Event().wait()
-
-    async def accept(watch: ClusterWatch) -> None:
-        watch._events.publish("cancel", {"at_ms": 1})
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(ClusterHealthCheck, "run", run)
-    monkeypatch.setattr(BrokerJoinCheck, "run", emit)
-    monkeypatch.setattr(BrokerFailureCheck, "run", emit)
-    monkeypatch.setattr(ClusterWatch, "_watch_documents", accept)
-
-    async def first() -> None:
-        events = WatchTrigger("kafka", event=event).run()
-        assert isinstance(events, AsyncGenerator)
-        await anext(events)
-        await events.aclose()
-
-    asyncio.run(first())
-    assert begun == (["kafka"] if looks else [])
-
-
 Poll = Callable[[ClusterSession], object]
 
 
+def loop_of(check: Check[Any]) -> CheckLoop:
+    return CheckLoop(ClusterWorker("kafka", {}), [check], EventQueues(), WatchRole())
+
+
 def documents() -> Poll:
-    return DocumentCheck("kafka", ["request"], lambda *_: None, lambda: None)._poll_and_record
+    return loop_of(DocumentCheck("kafka", lambda *_: None, lambda: None)).poll
 
 
-def poll_of(kind: type[PeriodicCheck[Any]]) -> Poll:
-    return kind("kafka", ClusterWorker("kafka", {}), lambda *_: None)._poll_and_record
+def poll_of(kind: type[Check[Any]]) -> Poll:
+    return loop_of(kind("kafka", lambda *_: None)).poll
 
 
 POLLS: dict[str, Callable[[], Poll]] = {
@@ -408,6 +351,7 @@ def test_a_poll_that_fails_is_not_recorded(kind: str, watched: Watched) -> None:
     # Without these documents, the poll of the documents and the poll for joined brokers ask Kafka nothing.
     watched.opened.journal.tree.create("/steward/pending_replicas/t/0", '{"version": 1, "replicas": [1, 2, -1]}')
     watched.opened.journal.tree.create_sequential(paths.REQUEST_PREFIX, document(["t-0 23"]))
-    with pytest.raises(ClusterUnreachable):
+    with pytest.raises(ChecksFailed) as told:
         poll(watched.opened)
+    assert isinstance(told.value.outcomes[0][1], ClusterUnreachable)
     assert watched.rows() == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import platform
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -19,8 +21,9 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.records import WatchLease
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.settings import Settings
-from kafka_steward.triggers import documents
-from kafka_steward.triggers.periodic import BrokerFailureCheck, EventQueues
+from kafka_steward.triggers import documents, loops
+from kafka_steward.triggers.checks import BrokerFailureCheck
+from kafka_steward.triggers.loops import EventQueues
 from kafka_steward.triggers.watch import EVENTS, ClusterWatch, SharedWatch, WatchTrigger
 from tests.eventually import eventually
 from tests.protocol.simulated_watch import document
@@ -53,7 +56,7 @@ class Site:
 
     def leases(self) -> list[str]:
         with self.journal() as journal:
-            return journal.tree.children(paths.WATCH_LEASES)
+            return journal.tree.children(paths.WATCH)
 
     def all_closed(self) -> None:
         assert len(self.closed) == len(self.opened)
@@ -158,7 +161,7 @@ def test_other_connections_have_watches_of_their_own() -> None:
             each.task.cancel()
         await asyncio.gather(*(each.task for each in shared), return_exceptions=True)
         for watch in (one, other, same):
-            await watch.close()
+            watch.close()
 
     asyncio.run(scene())
 
@@ -179,25 +182,19 @@ def test_an_event_that_nobody_took_waits_for_the_next_listener() -> None:
     assert queues.add("cancel").empty()
 
 
-@pytest.mark.parametrize("during", [(True, False), (False, True)], ids=["leaves", "comes"])
-def test_an_event_of_a_poll_during_which_a_listener_comes_or_leaves_is_kept(during: tuple[bool, bool]) -> None:
-    check: Any = ClusterWatch("kafka", log=print, log_error=print).failures
-    queues, before_and_after = EventQueues(), iter(during)
-    check.emits, check.report = next(before_and_after), lambda _: None
+def test_an_event_of_a_poll_during_which_its_listener_leaves_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = ClusterWatch("kafka", log=print, log_error=print)
+    detection: Any = watch._detection
+    queue = watch.listen("broker-failed")
+    monkeypatch.setattr(watch.failures, "report", lambda _: None)
 
     async def poll(_: object) -> Any:
-        check.emits = next(before_and_after)
-        return {"brokers": [3]}, None, 60.0
+        watch.leave("broker-failed", queue)
+        return [(watch.failures, ({"brokers": [3]}, None, 60.0))]
 
-    check._worker.submit = poll  # stands in for the thread
-
-    async def scene() -> None:
-        running = asyncio.create_task(check.run(queues))
-        await asyncio.sleep(0.05)
-        running.cancel()
-
-    asyncio.run(scene())
-    assert queues.add("broker-failed").get_nowait() == {"brokers": [3]}
+    detection._worker.submit = poll  # stands in for the thread
+    assert asyncio.run(detection.tick()) == 60.0
+    assert watch.listen("broker-failed").get_nowait() == {"brokers": [3]}
 
 
 class Processes:
@@ -243,40 +240,72 @@ def test_of_two_processes_one_polls_and_the_other_takes_over(site: Site, process
         await processes.only(one, 20)
         assert two.failures not in processes.polls
         if end == "dead":
-            one.failures._worker.before_close.clear()
+            one._detection._worker.before_close.clear()
         running.cancel()
-        await one.close()
+        one.close()
         site.simulator.kill(3)
         await processes.only(two)
         await until(lambda: _recorded(site, paths.failed_broker(3)))
         waiting.cancel()
-        await two.close()
+        two.close()
         await asyncio.gather(running, waiting, return_exceptions=True)
 
     asyncio.run(scene())
 
 
-def test_the_process_with_the_listener_polls_whoever_polled_before(site: Site, processes: Processes) -> None:
+def test_an_event_reaches_who_listens_in_a_process_that_stands_by(
+    site: Site, processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops, "_PASSED_ON_S", 0.1)
+    monkeypatch.setattr(watch_lease, "TTL_MS", 60_000)
+
     async def scene() -> None:
         one, running = processes.begin()
         await processes.only(one)
         listener = Listener("broker-failed")
-        await processes.only(listener.trigger._watch)
+        await until(lambda: _recorded(site, paths.watch_event("broker-failed")))
         site.simulator.kill(3)
         await until(lambda: _all([listener.received]))
+        assert listener.received[0]["brokers"] == [3]
+        assert set(processes.polls) == {one.failures}
         await listener.stop()
-        await processes.only(one)
+        await until(lambda: _at_least(-len(site.leases()), -1))
         running.cancel()
-        await one.close()
+        one.close()
         await asyncio.gather(running, return_exceptions=True)
 
     asyncio.run(scene())
+    assert site.leases() == []
+
+
+def test_who_stands_by_says_once_who_has_the_watch(
+    site: Site, processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_lease, "TTL_MS", 60_000)
+    said: list[str] = []
+
+    async def scene() -> None:
+        one, running = processes.begin()
+        await processes.only(one)
+        two = ClusterWatch("kafka", log=lambda line, *rest: said.append(line % rest), log_error=print)
+        waiting = asyncio.create_task(two.run())
+        await until(lambda: _all([said]))
+        await processes.only(one, 40)
+        running.cancel()
+        waiting.cancel()
+        one.close()
+        two.close()
+        await asyncio.gather(running, waiting, return_exceptions=True)
+
+    asyncio.run(scene())
+    (sentence,) = [line for line in said if "has the watch" in line]
+    assert f"process {os.getpid()} on host {platform.node()}, has the watch until " in sentence
 
 
 def test_a_document_is_an_event_where_another_process_executed_it(site: Site) -> None:
     def executor() -> str:
         with site.journal() as journal:
-            node = journal.tree.get(f"{paths.WATCH_LEASES}/documents")
+            node = journal.tree.get(paths.WATCH_LEASE)
             assert node is not None
             return WatchLease.from_node(node).owner
 
@@ -292,7 +321,7 @@ def test_a_document_is_an_event_where_another_process_executed_it(site: Site) ->
         assert executor() == before
         await listener.stop()
         running.cancel()
-        await one.close()
+        one.close()
         await asyncio.gather(running, return_exceptions=True)
 
     asyncio.run(scene())

@@ -18,9 +18,9 @@ from kafka_steward.execution.failure_detector import DetectionResult
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.settings import Settings
-from kafka_steward.triggers import periodic, watch
+from kafka_steward.triggers import checks, watch
 from kafka_steward.triggers.reporting import WatchReporter
-from kafka_steward.triggers.watch import EVENTS, WatchTrigger
+from kafka_steward.triggers.watch import WatchTrigger
 from tests.airflow_home import Connect
 from tests.cli.calling import run
 from tests.eventually import eventually
@@ -47,25 +47,21 @@ class Scripted(WatchTrigger):
         super().__init__("kafka")
         self.script = [*script, End()]
         self.waits: list[float] = []
-        failures = self._watch.failures
-        self._watch._update_checks = self.only_look_for_failures  # type: ignore[method-assign]
-        failures._worker = self  # type: ignore[assignment]  # stands in for the thread: asks only the script
-        failures.wait = self.wait  # type: ignore[method-assign]
+        detection = self._watch._detection
+        detection.checks, self._watch._loops = [self._watch.failures], [detection]
+        detection._worker = self  # type: ignore[assignment]  # stands in for the thread: asks only the script
+        detection.wait = self.wait  # type: ignore[method-assign]
         self._watch._watch_documents = self._watch_documents  # type: ignore[method-assign]
-
-    def only_look_for_failures(self) -> None:
-        self._watch.failures.emits = True
-        if self._watch._ended is not None:
-            self._watch._begin(self._watch.failures)
 
     async def call_without_session(self, _: Any) -> None:
         pass
 
-    async def submit(self, _: Any) -> tuple[dict[str, Any] | None, DetectionResult, float]:
+    async def submit(self, _: Any) -> list[Any]:
         look = self.script.pop(0)
         if isinstance(look, BaseException):
             raise look
-        return {"brokers": list(look.due), "at_ms": look.now_ms} if look.due else None, look, 2.0
+        event = {"brokers": list(look.due), "at_ms": look.now_ms} if look.due else None
+        return [(self._watch.failures, (event, look, 2.0))]
 
     def close(self) -> None:
         """Nothing was opened."""
@@ -187,16 +183,11 @@ def test_failed_log_directories_are_counted_with_those_that_nobody_names(monkeyp
 def test_it_looks_four_times_per_session_timeout(told: dict[int, dict[str, str]], interval_s: float) -> None:
     cluster = SimpleNamespace(live_brokers=lambda: {2: None, 1: None}, broker_configs=lambda *_: told)
     opened = SimpleNamespace(cluster=cluster, settings=Settings.of({"watch_interval": 2}))
-    assert periodic._poll_interval_s(opened) == interval_s  # type: ignore[arg-type]  # as far as it is read
+    assert checks._poll_interval_s(opened) == interval_s  # type: ignore[arg-type]  # as far as it is read
 
 
 ZOOKEEPER = "zk1:2181/kafka"
-LOOKS = {
-    "broker-failed": ("failing", "documents_failing", "health_failing"),
-    "broker-joined": ("failing", "documents_failing", "joined_brokers_failing"),
-    "broker-new": ("failing", "documents_failing", "empty_brokers_failing"),
-    "request": ("failing", "documents_failing"),
-}
+LOOKS = ("failing", "documents_failing", "health_failing", "joined_brokers_failing", "empty_brokers_failing")
 
 
 class SharedTree(MemoryTree):
@@ -268,11 +259,9 @@ def watched(event: str, until: Callable[[], object]) -> list[object]:
     return events
 
 
-@pytest.mark.parametrize("event", LOOKS)
 def test_a_watch_that_came_second_says_so_at_level_error_and_by_its_gauges(
-    event: str, hosts: Hosts, capsys: pytest.CaptureFixture[str]
+    hosts: Hosts, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert event in EVENTS
     hosts.be("worker")
     with StewardHook("kafka_test").open() as opened:
         assert opened.access.zookeeper == ZooKeeperOptions(ZOOKEEPER)
@@ -280,11 +269,11 @@ def test_a_watch_that_came_second_says_so_at_level_error_and_by_its_gauges(
     hosts.simulator.kill(3)
 
     def refused() -> None:
-        assert all(hosts.told.get(name, 0) > 0 for name in LOOKS[event]), hosts.told
+        assert all(hosts.told.get(name, 0) > 0 for name in LOOKS), hosts.told
 
-    assert watched(event, refused) == []
+    assert watched("broker-failed", refused) == []
     logged = [line for line in capsys.readouterr().out.splitlines() if "[error " in line]
-    assert len(logged) == len(LOOKS[event])
+    assert len(logged) == len(LOOKS)
     for line in logged:
         assert "The watch of kafka_test cannot " in line
         assert "belong to a journal whose rows are at" in line

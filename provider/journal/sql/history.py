@@ -52,7 +52,7 @@ class HealthHistory:
 
 
 #: Minimum seconds between two updates for the same kind of poll: a watch polls more often than needs to be recorded.
-_NOTED_EVERY_S = 5.0
+_NOTED_EVERY_S = 10.0
 
 
 @dataclass
@@ -63,17 +63,19 @@ class PollTimes:
     clock: Callable[[], float] = time.monotonic
     _noted_s: dict[str, float] = field(default_factory=dict, init=False, repr=False)
 
-    def record(self, kind: str) -> None:
-        """Record that a poll of this `kind`, such as "failures", succeeded now, unless one was recorded recently."""
-        if self.clock() - self._noted_s.get(kind, -_NOTED_EVERY_S) < _NOTED_EVERY_S:
+    def record(self, *kinds: str) -> None:
+        """Record that polls of these `kinds`, such as "failures", succeeded now, unless they were recorded recently."""
+        due = [each for each in kinds if self.clock() - self._noted_s.get(each, -_NOTED_EVERY_S) >= _NOTED_EVERY_S]
+        if not due:
             return
         poll, host = tables.poll, self.database.host
-        mine = self.database.cluster_condition(poll) & (poll.c.kind == kind) & (poll.c.host == host)
-        row = {"cluster_id": self.database.cluster_id, "kind": kind, "host": host, "at_ms": now_ms()}
+        mine = self.database.cluster_condition(poll) & poll.c.kind.in_(due) & (poll.c.host == host)
+        row = {"cluster_id": self.database.cluster_id, "host": host, "at_ms": now_ms()}
         with self.database.write_transaction() as connection:
-            if connection.execute(sa.update(poll).where(mine).values(at_ms=now_ms())).rowcount == 0:
-                connection.execute(self.database.dialect.insert_or_ignore(poll).values(row))
-        self._noted_s[kind] = self.clock()
+            if connection.execute(sa.update(poll).where(mine).values(at_ms=now_ms())).rowcount < len(due):
+                for kind in due:
+                    connection.execute(self.database.dialect.insert_or_ignore(poll).values(row | {"kind": kind}))
+        self._noted_s.update(dict.fromkeys(due, self.clock()))
 
     def rows(self) -> list[dict[str, Any]]:
         """Return `{"kind", "host", "at_ms", "age_ms"}` of each poll, the newest first, by the database's clock."""
