@@ -220,6 +220,12 @@ def name_brokers(brokers: Collection[int]) -> str:
     return f"brokers {', '.join(others)} and {last}" if others else f"broker {last}"
 
 
+def name_last_in_sync(replicas: Assignment, isr: Collection[int]) -> str:
+    """Return which broker has to come back so that a partition has a leader again, for a sentence: one last in sync."""
+    brokers = [broker for broker in replicas if broker in isr] or replicas
+    return f"{'one of its' if len(brokers) > 1 else 'its'} {name_brokers(brokers)}"
+
+
 def begin_with_brokers(brokers: Collection[int], singular: str, plural: str) -> str:
     """Return the beginning of a sentence, `Broker 3 is` or `Brokers 3 and 4 are`, by the two forms of its verb."""
     return f"{name_brokers(brokers).capitalize()} {singular if len(brokers) == 1 else plural}"

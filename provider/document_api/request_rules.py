@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.assignment import Assignment, TopicPartition, name_last_in_sync
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.move_recovery import HIDDEN
 from kafka_steward.execution.named_directories import other_directory_reason
@@ -116,6 +116,7 @@ def _decide_request(asked: RequestedAssignment, sight: ClusterView, earlier: Req
     why = (
         _invalid_target_reason(asked, partition, sight)
         or _other_api_reason(asked, partition, flight, earlier)
+        or _no_leader_reason(asked, partition, flight)
         or _too_few_replicas_reason(asked, partition, flight, sight)
         or other_directory_reason(asked.directories, sight.directories)
     )
@@ -167,6 +168,17 @@ def _other_api_reason(
     if partition.reassigning and (flight is None or flight.plan is None):
         return "an external reassignment is moving it"
     return ""
+
+
+def _no_leader_reason(asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None) -> str:
+    """Return why nothing can be copied from the partition; empty when something can, or nothing has to be copied.
+
+    A plan of a given file leaves such a partition out. A request would wait, and keep its place, for ever.
+    """
+    there = partition.replicas if flight is None else flight.originals
+    if partition.leader is not None or asked.replicas in {there, None if flight is None else flight.target}:
+        return ""
+    return f"it has no leader to copy from; bring back {name_last_in_sync(partition.replicas, partition.isr)}"
 
 
 def _too_few_replicas_reason(

@@ -266,7 +266,7 @@ class HoldReason(str, Enum):
     NO_LEADER = (
         "no_leader",
         _Consequence.TRY_AGAIN,
-        "it has no leader to copy from; bring back one of the brokers {found}",
+        "it has no leader to copy from; bring back {found}",
     )
     #: Its topic allows unclean leader elections.
     OUT_OF_SYNC = (

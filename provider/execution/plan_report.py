@@ -24,6 +24,7 @@ from kafka_steward.assignment import (
     begin_with_brokers,
     counted,
     name_brokers,
+    name_last_in_sync,
 )
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import RequestError
@@ -453,9 +454,7 @@ def _brokers_to_bring_back(topics: Collection[str], snapshot: SnapshotFolder) ->
     chosen = snapshot.partitions.filter(pc.is_in(snapshot.partitions["topic"], pa.array(sorted(topics), pa.string())))
     found = {}
     for row in chosen.to_pylist():
-        brokers = [broker for broker in row["replicas"] if broker in row["isr"]] or row["replicas"]
-        which = "one of its" if len(brokers) > 1 else "its"
-        found[TopicPartition(row["topic"], row["partition"])] = f"{which} {name_brokers(brokers)}"
+        found[TopicPartition(row["topic"], row["partition"])] = name_last_in_sync(row["replicas"], row["isr"])
     return found
 
 

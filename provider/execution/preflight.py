@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kafka_steward.assignment import Move, TopicPartition, below_min_isr_reason
+from kafka_steward.assignment import Move, TopicPartition, below_min_isr_reason, name_last_in_sync
 from kafka_steward.cluster.state import BrokerLogDirs, Directory, Partition, Snapshot
 from kafka_steward.execution.moves import Held, HoldReason
 from kafka_steward.execution.staging import out_of_sync_before_better
@@ -289,7 +289,9 @@ def _check_target_cordoned(move: Move, _: Partition, inputs: PreflightInputs) ->
 
 
 def _check_no_leader(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
-    return _join_brokers(partition.replicas) if move.adding and partition.leader is None else None
+    if not move.adding or partition.leader is not None:
+        return None
+    return name_last_in_sync(partition.replicas, partition.isr)
 
 
 def _check_out_of_sync(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:

@@ -476,8 +476,10 @@ def test_whom_a_wait_is_for_and_what_it_means() -> None:
 
 
 def test_a_hold_has_a_sentence_with_what_was_found() -> None:
-    sentence = "t-3 was not moved: it has no leader to copy from; bring back one of the brokers 1, 2."
-    assert Held.of(TopicPartition("t", 3), HoldReason.NO_LEADER, "1, 2") == Held("t", 3, HoldReason.NO_LEADER, sentence)
+    sentence = "t-3 was not moved: it has no leader to copy from; bring back its broker 2."
+    assert Held.of(TopicPartition("t", 3), HoldReason.NO_LEADER, "its broker 2") == Held(
+        "t", 3, HoldReason.NO_LEADER, sentence
+    )
 
 
 @pytest.mark.parametrize(

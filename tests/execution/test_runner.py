@@ -200,7 +200,7 @@ def test_a_partition_without_a_live_replica_keeps_no_plan_from_ending(first: str
     assert (progress.ended, progress.waits_for_person) == (ended, not ended)
     assert world.states() == {"t-0": "completed" if ended else "held", "t-1": "dropped"}
     assert (world.journal.slot.holders() == ()) is ended
-    assert "bring back one of the brokers 5" in world.row("t-1").detail
+    assert "bring back its broker 5" in world.row("t-1").detail
 
 
 #: The simulator's clock begins at 1970-01-01 00:16:40 UTC.

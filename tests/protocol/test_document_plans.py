@@ -211,7 +211,7 @@ def test_the_size_of_each_is_that_on_its_leader_where_that_is_reported(told: boo
     if not told:
         yard.simulator.log_dirs = Mock(side_effect=ClusterUnreachable("Broker 1 does not answer."))  # type: ignore[method-assign]
     yard.simulator.topics[T1].held = {2: 7, 3: 8, 1: 9}  # broker 2 leads it
-    yard.simulator.topics[T2].leader = None
+    del yard.simulator.topics[T2].held[3]  # which leads it
     yard.ask("t-0 23", "t-1 234", "t-2 314")
     yard.look()
     (record,) = yard.journal.plans.unfinished()

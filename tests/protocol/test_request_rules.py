@@ -78,6 +78,7 @@ TOO_FEW = (
     "its 3 original replicas are fewer than min.insync.replicas, 4; ask for more replicas than it has, or lower "
     "min.insync.replicas of its topic"
 )
+NO_LEADER = "it has no leader to copy from; bring back its broker 1"
 CASES = [
     (asked("145"), ClusterView(snapshot()), ("move", "")),
     (asked("321"), ClusterView(snapshot()), ("move", "")),
@@ -87,6 +88,10 @@ CASES = [
     (asked(""), ClusterView(snapshot()), ("refuse", "it names no broker")),
     (asked("129"), ClusterView(snapshot()), ("refuse", "the cluster has no broker 9")),
     (asked("124"), ClusterView(snapshot(4)), ("refuse", "broker 4 is not live; submit it again when it is")),
+    (asked("145"), ClusterView(snapshot(3, 2, 1)), ("refuse", NO_LEADER)),
+    (asked("145"), ClusterView(snapshot(3, 2, 1), min_isr={"t": 4}), ("refuse", NO_LEADER)),
+    (asked("123"), ClusterView(snapshot(3, 2, 1)), ("done", "it already has the replicas [1, 2, 3]")),
+    (asked("123"), ClusterView(snapshot(3, 2, 1), {T0: ACTIVE}), ("supersede", "")),
     (asked("145"), ClusterView(snapshot(foreign=(5, 2, 3))), ("refuse", "an external reassignment is moving it")),
     (asked("145"), ClusterView(snapshot(foreign=(2, 3, 4)), {T0: ACTIVE}), ("supersede", "")),
     (asked("123"), ClusterView(snapshot(foreign=(2, 3, 4)), {T0: ACTIVE}), ("supersede", "")),

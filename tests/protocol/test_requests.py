@@ -169,6 +169,22 @@ def test_top_below_min_insync_replicas_is_ignored_with_a_warning(yard: Yard) -> 
     assert yard.replicas("t-0") == (1, 2, 3), "more replicas are the way out"
 
 
+@pytest.mark.parametrize("path", [paths.REQUEST_PREFIX, paths.CHUNK_PREFIX, paths.REASSIGN_QUEUE])
+def test_a_partition_without_a_leader_is_refused_with_what_brings_one_back_and_keeps_no_plan_open(path: str) -> None:
+    yard = Yard("t: 12 53")
+    yard.simulator.topic_settings["t"]["min.insync.replicas"] = "3"  # a higher one is no advice here
+    for broker in (3, 5):
+        yard.simulator.kill(broker)
+    put = yard.journal.tree.create if path == paths.REASSIGN_QUEUE else yard.journal.tree.create_sequential
+    put(path, document(["t-0 124", "t-1 14"]))
+    said = yard.run()
+    why = "asks to move t-1 to [1, 4]: refused, it has no leader to copy from; bring back its broker 5."
+    assert any(line.endswith(why) for line in said), said
+    assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 2, 4), (5, 3))
+    assert yard.journal.plans.unfinished() == []
+    assert not yard.requests()
+
+
 def test_a_slow_partition_holds_up_no_later_request() -> None:
     yard = Yard("slow: 12", "t: 12 23")
     yard.simulator.topics[next(name for name in yard.simulator.topics if name.topic == "slow")].size = 10_000
