@@ -52,7 +52,7 @@ def execute_cancel(foreground: Foreground, record: PlanRecord, request: CancelRe
     undone.print_errors()
     code = print_result(call, undone.progress, done=undone.done, lines=undone.lines, facts=undone.facts)
     hint = ""
-    if undone.rolled_back and undone.skipped:
+    if undone.rolled_back and undone.found is not None and undone.found.may_return:
         hint = "What was left alone can be reverted later, once its reason is gone, by the same command:"
     elif not undone.rolled_back and undone.progress.completed and code is Exit.DONE:
         hint = "Completed moves stay. To roll them back too:"

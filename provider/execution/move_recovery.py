@@ -108,14 +108,16 @@ def _has_changed_partition(row: MoveRow, snapshot: Snapshot) -> bool:
 
     Kafka may have executed a move that was dropped after its answer was lost. And an external cancel of a move in
     flight, with Kafka's own tool, loses the replica order. A FAILED move counts if its partition exists, and so does
-    one that was dropped in flight because its topic was re-created.
+    any move that was submitted if its topic is re-created, or hidden: what it did to its partition is not known then.
     """
     partition = snapshot.partitions.get(row.topic_partition)
-    if partition is None or row.state is MoveState.COMPLETED:
-        return row.state is MoveState.COMPLETED
-    given_up = row.state in {MoveState.SATISFIED, MoveState.DROPPED} and row.attempt > 0
-    anew = row.cause is None and partition.is_recreated(row.move.topic_id)
-    return row.state is MoveState.FAILED or (given_up and (anew or _is_as_move_left_it(row, partition)))
+    if row.state is MoveState.COMPLETED:
+        return True
+    given_up = row.state in {MoveState.SATISFIED, MoveState.DROPPED, MoveState.FAILED} and row.attempt > 0
+    if partition is None:
+        return given_up and row.move.topic in snapshot.hidden
+    anew = partition.is_recreated(row.move.topic_id)
+    return given_up and (row.state is MoveState.FAILED or anew or _is_as_move_left_it(row, partition))
 
 
 def _is_as_move_left_it(row: MoveRow, partition: Partition) -> bool:
@@ -125,7 +127,9 @@ def _is_as_move_left_it(row: MoveRow, partition: Partition) -> bool:
 
 def _is_at_originals(row: MoveRow, snapshot: Snapshot) -> bool:
     partition = snapshot.partitions.get(row.topic_partition)
-    return partition is not None and not partition.reassigning and partition.replicas == row.move.before
+    if partition is None or partition.reassigning or partition.is_recreated(row.move.topic_id):
+        return False
+    return partition.replicas == row.move.before
 
 
 def _reverse_move(move: Move, snapshot: Snapshot) -> Move:

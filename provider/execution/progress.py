@@ -297,17 +297,18 @@ def cancel_outcome_message(
         return f"The rollback of plan {record.digest[:12]} was itself cancelled or abandoned: {failed_rollback.reason}"
     if record.status not in {PlanStatus.CANCELLED, PlanStatus.ROLLED_BACK} and record.not_rolled_back is None:
         return ""
-    asked, back = record.cancel, str(record.rolled_back_by)[:12]
+    asked = record.cancel
     by = f" by {asked.person}" if asked is not None and asked.person else ""
     why = f" ({asked.reason})" if asked is not None and asked.reason else ""
     message = f"Plan {record.digest[:12]} was cancelled{by}{why}"
     if record.status is PlanStatus.ROLLED_BACK:
-        return f"{message}, and rolled back by plan {back}: what it had begun to move has its original replicas."
+        return f"{message}, and {record.reason}: what it had begun to move has its original replicas."
     if record.not_rolled_back is not None:
-        return f"{message}, and reverted by plan {back}, except for {counted(record.not_rolled_back, 'partition')}."
+        return f"{message}, and {record.reason}."
     arrived = sum(row.state is MoveState.COMPLETED for row in rows)
     if not arrived:
-        none = f"none of its {counted(len(rows), 'move')} had completed" if rows else "it had nothing to move"
+        none = f"none of its {len(rows)} moves had completed" if rows[1:] else "its only move had not completed"
+        none = none if rows else "it had nothing to move"
         return f"{message}; {none}."
     stays, are = ("stays", "is") if arrived == 1 else ("stay", "are")
     stays = f"{are} still to be reverted" if asked is not None and asked.scope == "plan" else stays

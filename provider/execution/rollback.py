@@ -6,19 +6,19 @@ of the rollback, only that record says that a rollback is to follow: `find_unfin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from kafka_steward.assignment import Operation, counted
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.cluster_queries import with_hidden_topics
 from kafka_steward.execution.move_recovery import RollbackMoves, plan_rollback_moves
-from kafka_steward.execution.moves import final_status
+from kafka_steward.execution.moves import DONE, final_status
 from kafka_steward.execution.plan_slot import claim_slot, refuse_taken_slot, release_slot
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.progress import cancel_outcome_message
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
-from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.records import Cause, MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import plan_digest, plan_table
 
@@ -100,22 +100,47 @@ def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
         return
     if undone.rolled_back_by == record.digest and undone.not_rolled_back is not None:
         return
-    alone = len(find_left_alone(journal, record.digest))
-    status = _status_without_rollback(journal, undone) if alone else PlanStatus.ROLLED_BACK
-    extent = "not reverted" if record.status is PlanStatus.FAILED else "reverted in part"
-    message = f"{extent} by plan {record.digest[:12]}, {counted(alone, 'partition')} left alone"
-    reason = message if alone else f"rolled back by plan {record.digest[:12]}"
-    # Another process that finds it ended does this too.
-    journal.plans.try_update(undone, status=status, reason=reason, rolled_back_by=record.digest, not_rolled_back=alone)
+    alone = find_left_alone(journal, record.digest)
+    journal.plans.try_update(  # Another process that finds it ended does this too.
+        undone,
+        status=_status_without_rollback(journal, undone) if alone else PlanStatus.ROLLED_BACK,
+        reason=_rollback_reason(journal, undone, record, alone),
+        rolled_back_by=record.digest,
+        not_rolled_back=len(alone),
+    )
+
+
+def _rollback_reason(
+    journal: Journal, undone: PlanRecord, rollback: PlanRecord, alone: Collection[SkippedPartition]
+) -> str:
+    """Return how much of a plan went back, with its rollback or before, as the end of `Plan X was ...`."""
+    by = f"by plan {rollback.digest[:12]}"
+    if not alone:
+        return f"rolled back {by}"
+    names = {(each.topic, each.partition) for each in alone}
+    back = [row for row in journal.plans.rows(rollback.digest) if row.state in DONE] or [
+        row
+        for row in journal.plans.rows(undone.digest)
+        if row.attempt and row.cause is Cause.REQUESTED and row.topic_partition not in names
+    ]
+    if back:
+        return f"reverted in part {by}, {counted(len(alone), 'partition')} left alone"
+    all_of_it = counted(len(alone), "partition", "was", "were")
+    return f"not reverted: {f'all {all_of_it}' if len(alone) > 1 else 'its partition was'} left alone"
 
 
 def find_left_alone(journal: Journal, rollback: str | None) -> tuple[SkippedPartition, ...]:
-    """Return the partitions that a rollback skips: never part of its plan, or changed before their turn."""
+    """Return the partitions that a rollback skips, and why: never part of its plan, or changed before their turn.
+
+    Whatever says how much of a plan was rolled back counts these.
+    """
     if rollback is None:
         return ()
-    found = read_audited_skips(journal, rollback, Code.LEFT_ALONE)
+    found = sorted(read_audited_skips(journal, rollback, Code.LEFT_ALONE))
     lost = (row for row in journal.plans.rows(rollback) if row.state in {MoveState.DROPPED, MoveState.FAILED})
-    return tuple(sorted(found | {SkippedPartition(row.move.topic, row.move.partition, row.detail) for row in lost}))
+    found += (SkippedPartition(row.move.topic, row.move.partition, row.detail) for row in lost)
+    # A process that died before it had published the rollback may have audited another reason.
+    return tuple(sorted({(each.topic, each.partition): each for each in found}.values()))
 
 
 def read_audited_skips(journal: Journal, plan: str, code: Code) -> set[SkippedPartition]:

@@ -60,9 +60,10 @@ class UndoVerification:
     """The verification result. `partitions` is the number of partitions that must be as they were before.
 
     `returned` are the ones that are; `wrong` are the ones that are not, and why. `left_alone` need not be: they were
-    changed externally, or cannot go back. `skipped` were not cancelled because of a rule of KIP-236, and are where the
-    plan moved them. `throttles` are throttles of ours that are still set and should not be; `on_dead_brokers`
-    are our throttles on dead brokers, which a later look releases (`RELEASED_LATER`).
+    changed externally, or cannot go back; `may_return` says whether any of these still can. `skipped` were not
+    cancelled because of a rule of KIP-236, and are where the plan moved them. `throttles` are throttles of ours that
+    are still set and should not be; `on_dead_brokers` are our throttles on dead brokers, which a later look releases
+    (`RELEASED_LATER`).
     """
 
     plan: str
@@ -72,6 +73,7 @@ class UndoVerification:
     returned: tuple[ReturnedPartition, ...]
     wrong: tuple[SkippedPartition, ...]
     left_alone: tuple[SkippedPartition, ...]
+    may_return: bool
     skipped: tuple[SkippedPartition, ...]
     throttles: tuple[str, ...]
     on_dead_brokers: tuple[str, ...]
@@ -170,6 +172,8 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> UndoVe
         if row.topic_partition not in astray
     ]
     back = {(each.topic, each.partition) for each in returned}
+    left_alone = sorted({*alone, *others})
+    names = {(each.topic, each.partition) for each in left_alone}
     left, on_dead_brokers = _find_remaining_throttles(
         cluster, journal, [digest, *filter(None, [record.rolled_back_by])], snapshot.live
     )
@@ -180,7 +184,8 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> UndoVe
         partitions=len(expected),
         returned=tuple(sorted(returned)),
         wrong=tuple(wrong),
-        left_alone=tuple(sorted({*alone, *others})),
+        left_alone=tuple(left_alone),
+        may_return=any(row.topic_partition in names and not _is_gone_for_good(row, snapshot) for row in rows),
         # A rule may have forbidden the cancel only temporarily.
         skipped=tuple(
             each
@@ -190,6 +195,14 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> UndoVe
         throttles=tuple(left),
         on_dead_brokers=tuple(on_dead_brokers),
     )
+
+
+def _is_gone_for_good(row: MoveRow, snapshot: Snapshot) -> bool:
+    """Return whether the topic of a move was deleted: what is re-created by the same name is another topic."""
+    partition = snapshot.partitions.get(row.topic_partition)
+    if partition is None:
+        return row.move.topic not in snapshot.hidden
+    return partition.is_recreated(row.move.topic_id)
 
 
 def find_unrestored_partitions(
@@ -229,12 +242,16 @@ def _split_expected_moves(
     snapshot: Snapshot,
     later: Mapping[TopicPartition, Sequence[tuple[str, MoveRow]]],
 ) -> tuple[list[MoveRow], list[SkippedPartition]]:
-    """Return the moves that must be cancelled or rolled back, and the partitions that were changed externally since."""
+    """Return the moves that must be cancelled or rolled back, and the partitions that a cancel left alone.
+
+    What a rollback leaves alone is decided when it is published (`alone`): what was changed later was restored before.
+    """
     names = {(each.topic, each.partition) for each in alone}
     begun = [row for row in rows if row.attempt and row.topic_partition not in names]
     ended_alone = {Cause.ORDER_REFUSED, *INDIVIDUAL_CANCEL}
     refused = [row for row in begun if row.cause in ended_alone and _has_other_order(row, snapshot)]
-    if record.status is not PlanStatus.ROLLED_BACK and record.not_rolled_back is None:
+    rolled_back = record.status is PlanStatus.ROLLED_BACK or record.not_rolled_back is not None
+    if not rolled_back:
         begun = [row for row in begun if row.state is MoveState.DROPPED and row.cause is Cause.REQUESTED]
     others = {row.topic_partition: row.detail for row in refused} | {
         row.topic_partition: why
@@ -242,7 +259,7 @@ def _split_expected_moves(
         if (why := _external_change_reason(row, snapshot, later.get(row.topic_partition, ()))) is not None
     }
     expected = [row for row in begun if row.topic_partition not in others]
-    return expected, [SkippedPartition(*name, why) for name, why in others.items()]
+    return expected, [] if rolled_back else [SkippedPartition(*name, why) for name, why in others.items()]
 
 
 def _has_other_order(row: MoveRow, snapshot: Snapshot) -> bool:

@@ -120,7 +120,7 @@ def the_cancel_dag_in_the_middle_of_a_heal(
     submitted = desk.xcom(heal, run_id, "submit")
     assert (submitted["status"], told["status"]) == ("cancelled", "cancelled")
     assert (
-        f"was cancelled by ann (too slow), and reverted by plan {told['rollback'][:12]}, except for"
+        f"was cancelled by ann (too slow), and reverted in part by plan {told['rollback'][:12]}, "
         in submitted["sentence"]
     )
 

@@ -134,6 +134,63 @@ def test_what_someone_else_changed_since_is_left_alone_and_reported(
     assert f"once its reason is gone, by the same command:\n  airflow kafka-steward {again}" in err
 
 
+HINT = "What was left alone can be reverted later"
+
+
+def test_what_a_rollback_leaves_alone_of_a_topic_made_anew_is_counted_wherever_it_is_said(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Anew with its originals, anew in flight, and deleted in flight: nothing is left of the last to be restored."""
+    for topic, size in (("anew", 10), ("flying", 1000), ("gone", 1000)):
+        scene.simulator.create(topic, [(1, 2)], size=size)
+    scene.interfere = interrupt_at(scene, 2)
+    targets = scene.file("anew-0: 32", "flying-0: 42", "gone-0: 42", "t-1: 241")
+    assert scene.call("apply", targets) == 130
+    scene.interfere = lambda _: None
+    digest = scene.plan.digest
+    assert {str(name) for name in scene.simulator.reassignments()} == {"flying-0", "gone-0", "t-1"}
+    for topic in ("anew", "flying", "gone"):
+        scene.simulator.delete(topic)
+    for topic in ("anew", "flying"):
+        scene.simulator.create(topic, [(1, 2)])
+    capsys.readouterr()
+    assert scene.call("cancel", "--scope", "plan", "--reason", "wrong racks") == 1
+    told = capsys.readouterr()
+    named = [line for line in told.err.splitlines() if "was left alone: " in line]
+    assert named == [f"{name} was left alone: its topic was deleted and re-created" for name in ("anew-0", "flying-0")]
+    undone = scene.journal.plans.get(digest)
+    assert undone is not None
+    assert (undone.status, undone.not_rolled_back) == (PlanStatus.CANCELLED, 2)
+    assert undone.reason == f"reverted in part by plan {str(undone.rolled_back_by)[:12]}, 2 partitions left alone"
+    assert f"Plan {digest[:12]} was {undone.reason}." in told.err
+    assert "has its original replicas" not in told.err + told.out
+    assert told.out.splitlines() == ["t-1: [2, 4, 1] back to [2, 3, 1]"]
+    assert HINT not in told.err, "nothing of it can ever come back"
+    assert scene.call("show", digest) == 0
+    assert "2 partitions left alone" in capsys.readouterr().out
+    assert scene.call("plans") == 0
+    assert "2 partitions left alone" in capsys.readouterr().out
+
+
+def test_a_rollback_of_which_nothing_went_back_says_so(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scene.call("apply", scene.file(*ALL)) == 0
+    digest = scene.plan.digest
+    capsys.readouterr()
+    for broker in (1, 3):
+        scene.simulator.kill(broker)
+    assert scene.call("cancel", digest, "--scope", "plan") == 1
+    told = capsys.readouterr()
+    assert told.err.count(" was left alone: its original broker") == 4
+    assert f"\nPlan {digest[:12]} was not reverted: all 4 partitions were left alone.\n{HINT}" in told.err
+    for words in (["show", digest], ["plans"]):
+        assert scene.call(*words) == 0
+        assert "not reverted: all 4 partitions were left alone" in capsys.readouterr().out
+    for broker in (1, 3):
+        scene.simulator.restart(broker)
+    assert scene.call("cancel", digest, "--scope", "plan") == 0
+    assert scene.replicas() == BEFORE
+
+
 def test_a_stuck_plan_is_cancelled(scene: Scene) -> None:
     scene.interfere = lambda pause: scene.simulator.kill(4) if pause == 1 else None
     scene.simulator.bandwidth = 1
@@ -292,7 +349,7 @@ def test_all_cancels_every_plan_and_what_others_have_in_flight(half: Scene, caps
     assert told[0] == "The external reassignment of u-0 to [4, 3] is back at [1, 2]."
     by = f"was cancelled by {getuser()} (fire);"
     assert f"Plan {first[:12]} {by} 1 of 4 moves had completed, and stays." in told
-    assert f"Plan {'e' * 12} {by} none of its 1 move had completed." in told
+    assert f"Plan {'e' * 12} {by} its only move had not completed." in told
     assert {each.status for each in half.journal.plans.latest(5)} == {PlanStatus.CANCELLED}
     (entry,) = [row.entry for row in half.journal.audit.rows(action=Action.CANCEL) if row.entry.topic == "u"]
     assert entry.reason == "external reassignment: fire"

@@ -81,6 +81,7 @@ COMPLETED, SATISFIED, DROPPED = MoveState.COMPLETED, MoveState.SATISFIED, MoveSt
 MOVE = move("t-0", "123", "456", topic_id="id1")
 THERE = part("t-0", "456", topic_id="id1")
 ANEW = replace(THERE, topic_id="id2")
+ANEW_AT_ORIGINALS = part("t-0", "123", topic_id="id2")
 
 
 def changed(replicas: str) -> str:
@@ -112,6 +113,13 @@ def test_a_plan_is_taken_back_from_where_each_partition_is_the_last_move_first()
         (MoveRow(MOVE, COMPLETED), None, "123456", "it no longer exists"),
         (MoveRow(MOVE, COMPLETED), ANEW, "123456", "its topic was deleted and re-created"),
         (MoveRow(MOVE, DROPPED, attempt=1), ANEW, "123456", "its topic was deleted and re-created"),
+        (MoveRow(MOVE, COMPLETED), ANEW_AT_ORIGINALS, "123456", "its topic was deleted and re-created"),
+        (
+            MoveRow(MOVE, DROPPED, attempt=1, cause=Cause.REQUESTED),
+            ANEW_AT_ORIGINALS,
+            "123456",
+            "its topic was deleted and re-created",
+        ),
         (MoveRow(MOVE, COMPLETED), part("t-0", "457"), "123456", changed("457")),
         (MoveRow(MOVE, COMPLETED), part("t-0", "231"), "123456", changed("231")),
         (MoveRow(MOVE, COMPLETED), replace(THERE, removing=(6,)), "123456", changed("456")),

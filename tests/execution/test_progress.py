@@ -336,4 +336,6 @@ def test_what_became_of_a_plan(given: dict[str, Any], told: str) -> None:
         MoveRow(move("t-0", "123", "423"), MoveState.COMPLETED),
         MoveRow(move("t-1", "231", "431", position=1), MoveState.DROPPED),
     ]
+    only = cancel_outcome_message(made, rows[1:])
+    assert only == "Plan dddddddddddd was cancelled; its only move had not completed."
     assert cancel_outcome_message(replace(made, **given), rows) == (told and f"Plan dddddddddddd was cancelled{told}")

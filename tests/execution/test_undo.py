@@ -314,7 +314,7 @@ def test_a_rollback_of_which_nothing_moves_has_ended_and_leaves_its_partitions_a
     assert world.record(rollback).status is PlanStatus.FAILED
     assert [(each.topic, each.partition) for each in stepper.left_alone] == [("t", n) for n in range(4)]
     assert (world.record().status, world.record().not_rolled_back) == (PlanStatus.COMPLETED, 4)
-    assert world.record().reason == f"not reverted by plan {rollback[:12]}, 4 partitions left alone"
+    assert world.record().reason == "not reverted: all 4 partitions were left alone"
     assert find_unfinished_cancels(world.journal) == []
     # Asked for again, it finds nothing more that can go back, and publishes no further rollback of the same moves.
     again = undo(world)
@@ -618,7 +618,7 @@ def test_a_rollback_ends_too_when_a_broker_of_the_originals_was_unregistered() -
     progress = world.run(steps=12)
     assert progress.ended
     assert (world.replicas("t-0"), world.replicas("t-1")) == ((1, 4), (2, 3))
-    assert "except for 1 partition" in progress.sentence
+    assert ", 1 partition left alone." in progress.sentence
     found = verify_undone(simulator, world.journal, world.digest)
     (alone,) = found.left_alone
     assert ("not registered" in alone.why, found.ok) == (True, True)
@@ -658,7 +658,7 @@ def test_a_cordoned_original_ends_the_rollback_and_the_same_command_restores_it_
 
 
 def test_a_cancel_of_a_plan_that_began_nothing_counts_nothing() -> None:
-    found = UndoVerification("d" * 64, None, "cancelled", 0, (), (), (), (), (), ("broker 4",))
+    found = UndoVerification("d" * 64, None, "cancelled", 0, (), (), (), False, (), (), ("broker 4",))
     assert found.sentence == (
         "Plan dddddddddddd had started to move nothing that can go back; released on return, by the watch, the next "
         "run of heal, or the command verify: broker 4."

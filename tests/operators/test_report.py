@@ -134,16 +134,19 @@ def test_a_heal_whose_replacement_leads_nothing_says_why(monkeypatch: pytest.Mon
     assert "fully replicated. Leaders are uneven: broker 2 leads 0 of its share of 2, because" in facts["sentence"]
 
 
+BACK = {"status": PlanStatus.CANCELLED, "rolled_back_by": "77ab"}
+
+
 @pytest.mark.parametrize(
     ("reverted", "sentence"),
     [
         (
-            {"status": PlanStatus.ROLLED_BACK, "rolled_back_by": "77ab", "not_rolled_back": 0},
+            {**BACK, "status": PlanStatus.ROLLED_BACK, "reason": "rolled back by plan 77ab", "not_rolled_back": 0},
             ", and rolled back by plan 77ab: what it had begun to move has its original replicas.",
         ),
         (
-            {"status": PlanStatus.CANCELLED, "rolled_back_by": "77ab", "not_rolled_back": 1},
-            ", and reverted by plan 77ab, except for 1 partition.",
+            {**BACK, "reason": "reverted in part by plan 77ab", "not_rolled_back": 1},
+            ", and reverted in part by plan 77ab.",
         ),
         (
             {"status": PlanStatus.CANCELLED},
