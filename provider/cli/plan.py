@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +26,7 @@ from kafka_steward.cli import Exit
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, RequestError
+from kafka_steward.execution.failure_records import read_log_dir_failures
 from kafka_steward.execution.leftover_throttles import read_external_rates
 from kafka_steward.execution.pending_replicas import list_pending
 from kafka_steward.execution.pending_state import target_replication_factors
@@ -162,22 +163,25 @@ def _read_inputs(opened: ClusterSession, operation: Operation, brokers: tuple[in
         targets = target_replication_factors(list_pending(opened.journal, snapshot), snapshot)
         return _Inputs(targets=targets, nothing="" if targets else "No partition has a pending replica.")
     if operation is Operation.HEAL:
-        disks = opened.settings.heal_failed_disks
-        return find_failures(opened.cluster.snapshot(), brokers, heal_failed_disks=disks)
+        snapshot = opened.cluster.snapshot()
+        disks = frozenset(snapshot.offline_on_live_brokers)
+        if not opened.settings.heal_failed_disks:
+            disks &= read_log_dir_failures(opened.journal.tree).reported
+        return find_failures(snapshot, brokers, disks_of=disks)
     return _Inputs()
 
 
-def find_failures(snapshot: Snapshot, brokers: tuple[int, ...], *, heal_failed_disks: bool) -> _Inputs:
+def find_failures(snapshot: Snapshot, brokers: tuple[int, ...], *, disks_of: Collection[int]) -> _Inputs:
     """Return the brokers to heal: those that are named, or all that are down, without a grace period. Pure.
 
-    A live broker is healed if it has failed log directories, when it is named, or with `heal_failed_disks`. Raises
+    A live broker is healed if it has failed log directories, when it is named, or is one of `disks_of`. Raises
     RequestError for a named broker without a failure.
     """
     down, disks = snapshot.dead_hosting_brokers, set(snapshot.offline_on_live_brokers)
     for broker in sorted(set(brokers) - down - disks):
         why = "it is live; to empty it, `plan drain`" if broker in snapshot.live else "no partition has a replica on it"
         raise RequestError(f"Broker {broker} has nothing to heal: {why}.")
-    chosen = set(brokers) or down | (disks if heal_failed_disks else set())
+    chosen = set(brokers) or down.union(disks_of)
     if not chosen:
         return _Inputs(nothing="No broker that hosts replicas is down: there is nothing to heal.")
     return _Inputs(failed=tuple(sorted(chosen)), failed_disks_of=tuple(sorted(chosen & disks)))

@@ -160,6 +160,23 @@ def test_a_heal_is_of_the_brokers_that_are_down(scene: Scene, capsys: pytest.Cap
     assert not [each for each in found["moves"] if 2 in each["replicas"]]
 
 
+def test_a_heal_is_also_of_the_failed_disks_that_were_reported(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.simulator.create("reported", [(2, 1)])
+    scene.simulator.create("unreported", [(1, 2)])
+    scene.simulator.create("dead", [(3, 4)])
+    for broker, topic in ((2, "reported"), (1, "unreported")):
+        scene.simulator.fail_disk(broker, TopicPartition(topic, 0))
+    assert "there is nothing to heal" in planned(scene, capsys, "heal")["sentence"], "heal_failed_disks is off"
+    assert scene.call("failed", "2", "--disk", "/disk-2") == 0
+    capsys.readouterr()
+    (moved,) = planned(scene, capsys, "heal")["moves"]
+    assert (moved["topic"], 2 in moved["replicas"]) == ("reported", False)
+    scene.simulator.kill(4)
+    assert {each["topic"] for each in planned(scene, capsys, "heal")["moves"]} == {"reported", "dead"}
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
