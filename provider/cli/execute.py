@@ -22,13 +22,15 @@ from kafka_steward.execution.readiness import disabled_reason
 from kafka_steward.execution.rollback import is_cancel_unfinished
 from kafka_steward.execution.snapshot import begun_moves, take_snapshot
 from kafka_steward.execution.throttle_rates import ineffective_message
-from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.records import MoveState, PlanRecord
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_snapshot
 from kafka_steward.planning.files.reassignment import parse_directories, parse_reassignment, read_assignment
 from kafka_steward.planning.local import plan_apply_locally
 
 #: Seconds between two checks with `--wait`.
 _WAIT_S = 5.0
+#: Moves of a plan that has failed whose reasons are printed; `show` has all.
+_NAMED = 5
 _STAYS = "Ctrl-C stops, and nothing is changed."
 _INTERRUPTED = "Interrupted before a plan was published; nothing was changed."
 
@@ -172,4 +174,13 @@ def _execute_plan(foreground: Foreground, digest: str) -> Exit:
         print_error(*filter(None, [ineffective_message(call.arguments.throttle)]))
     progress = foreground.run_plan(digest)
     completed = progress.status.value == "completed" and not (progress.left or progress.dropped or progress.failed)
-    return print_result(call, progress, done=completed)
+    code = print_result(call, progress, done=completed)
+    if code is Exit.FAILED:
+        unmoved = [
+            f"{row.topic_partition} was not moved: {row.detail.removeprefix(f'{row.topic_partition} was not moved: ')}"
+            for row in foreground.opened.journal.plans.rows(digest)
+            if row.state in {MoveState.DROPPED, MoveState.FAILED}
+        ]
+        more = [f"... and {len(unmoved) - _NAMED} more."] if len(unmoved) > _NAMED else []
+        print_error(*unmoved[:_NAMED], *more, "To show it:", f"  {call.command_line(f'show {digest[:12]}')}")
+    return code

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import sleep
 from types import FrameType
 from typing import Any, TypeVar
@@ -75,7 +75,9 @@ Report = Callable[[Progress], None]
 def open_progress_bar() -> Iterator[Report]:
     """Yield a function to call with each step's progress."""
     if not sys.stderr.isatty():
-        yield ProgressLog(print_error, time.monotonic).report
+        log = ProgressLog(lambda line: print_error(*filter(None, [line.rstrip()])), time.monotonic)
+        # What the plan has come to is said once, by the result.
+        yield lambda progress: log.report(replace(progress, sentence="") if progress.run_is_over else progress)
         return
     columns = (BarColumn(bar_width=30), TextColumn("{task.fields[text]}", markup=False))
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:

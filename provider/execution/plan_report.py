@@ -29,7 +29,7 @@ from kafka_steward.assignment import (
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import escape_markdown, printable
-from kafka_steward.execution.moves import DONE
+from kafka_steward.execution.moves import DONE, bytes_to_copy
 from kafka_steward.execution.throttle_rates import (
     UNLIMITED_BYTES_PER_S,
     ExternalRate,
@@ -43,11 +43,18 @@ from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cor
 
 
 def bytes_to_copy_text(moves: Sequence[Move], bytes_moved: int) -> str:
-    """Return the megabytes that a plan copies, and of how many partitions the size is unknown. Pure."""
-    unknown = sum(move.size_bytes is None for move in moves if move.adding)
+    """Return the megabytes that a plan copies, and of how many partitions the size is unknown. Pure.
+
+    `bytes_moved` of its proof also counts the replicas out of sync that it waits for. Its progress does not: how much
+    of these is there already is known to nobody.
+    """
+    unknown, copied = sum(move.size_bytes is None for move in moves if move.adding), sum(map(bytes_to_copy, moves))
     of = counted(unknown, "partition", "whose leader", "whose leaders")
     beside = f", beside {of} did not report a size" if unknown else ""
-    return f"{bytes_moved / 1e6:.1f} MB to copy{beside}"
+    if bytes_moved > copied:
+        late = f"{(bytes_moved - copied) / 1e6:.1f} MB"
+        beside += f", and at most {late} that replicas out of sync, which it keeps, have to catch up with"
+    return f"{copied / 1e6:.1f} MB to copy{beside}"
 
 
 def constraint_regressions(moves: Sequence[Move], snapshot: SnapshotFolder) -> list[str]:

@@ -338,9 +338,32 @@ def test_a_plan_that_ended_otherwise_than_asked_for_has_failed(
     scene.interfere = lambda pause: scene.simulator.delete("t") if pause == 1 else None
     assert scene.call("apply", scene.file(*ALL)) == 1
     told = capsys.readouterr()
-    assert (told.out, told.err.splitlines()[-1]) == ("", scene.plan.reason)
+    assert told.out == ""
+    assert told.err.splitlines()[-7:] == [
+        scene.plan.reason,
+        *(f"t-{number} was not moved: the topic was deleted" for number in range(4)),
+        "To show it:",
+        f"  airflow kafka-steward show {scene.plan.digest[:12]} --cluster {CLUSTER}",
+    ]
+    assert told.err.count(scene.plan.reason) == 1
     assert scene.plan.status is PlanStatus.FAILED
     assert "has failed: 0 of 4 partitions moved, 4 dropped." in scene.plan.reason
+
+
+def test_the_bytes_to_copy_are_those_of_the_progress_also_where_a_replica_that_stays_is_out_of_sync(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.simulator.delete("t")
+    scene.simulator.create("t", [(1, 2, 3)], size=2_600_000)
+    scene.simulator.bandwidth = 1_000_000
+    scene.simulator.topics[TopicPartition("t", 0)].isr.discard(2)
+    scene.simulator.topics[TopicPartition("t", 0)].held[2] = 0
+    assert scene.call("apply", scene.file("t-0: 42")) == 0
+    err = capsys.readouterr().err
+    late = "at most 2.6 MB that replicas out of sync, which it keeps, have to catch up with"
+    assert f"1 replica, 2.6 MB to copy, and {late}." in err
+    assert " of 2.6 MB" in err
+    assert "5.2" not in err
 
 
 def test_a_cluster_that_does_not_answer_is_one_sentence(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
