@@ -220,7 +220,8 @@ _ON = "--cluster kafka_production"
 
 _PARTITIONS = """\
 Lists partitions as kafka-topics --describe does, by its filters; those of several filters together, without a
-filter all. The beginning of a filter's name is enough: --under-replicated, --under-min-isr, --unavailable.
+filter all. The beginning of a filter's name is enough if no other begins so: --under-replicated,
+--under-min-isr, --unavailable.
 
 A reassignment by itself does not make a partition under-replicated: replicas that it is adding do not count
 (KIP-352). For min ISR they count, as in the brokers, which refuse acks=all with fewer replicas in sync than

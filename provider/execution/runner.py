@@ -166,8 +166,13 @@ class PlanRunner:
                     self._recorder.record(progress, fence, throttle=self._requested_throttle(record, cancelling=False))
                 return progress
         except (LockLost, VersionConflict) as error:
-            rows = self._journal.plans.rows(self._digest)
-            return progress_of(record, rows, busy=True, sentence=_busy_sentence(self._digest, error))
+            return self._unobserved_progress(record, _busy_sentence(self._digest, error), busy=True)
+
+    def _unobserved_progress(self, record: PlanRecord, sentence: str, *, busy: bool = False) -> Progress:
+        """Return the progress of a step without a look at the cluster: what the last one saw arrived still counts."""
+        track = None if self._track is None else replace(self._track, bytes_per_s=None)
+        rows = self._journal.plans.rows(self._digest)
+        return progress_of(record, rows, track=track, busy=busy, sentence=sentence)
 
     def _read_record(self) -> PlanRecord:
         record = self._journal.plans.get(self._digest)
@@ -485,7 +490,7 @@ class PlanRunner:
         if tries >= self._settings.max_attempts and not record.status.finished:
             return self._mark_stuck(record, fence, tries, str(error))
         record = self._update_record(record, fence, attempts=tries, reason=str(error))
-        return progress_of(record, self._journal.plans.rows(self._digest), sentence=str(error))
+        return self._unobserved_progress(record, str(error))
 
     def _mark_stuck(self, record: PlanRecord, fence: Fence, tries: int, why: str) -> Progress:
         reason = f"Plan {self._digest[:12]} is stuck after {tries} attempts and needs operator action: {why}"

@@ -339,6 +339,20 @@ def test_the_counts_of_what_a_plan_leaves_add_up_to_the_lines_that_name_it(
     assert "old-0 needs a change and stays as before; 1 more is pinned, left out or left for now. The plan has" in err
 
 
+def test_they_add_up_for_a_rebalance_too(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    of = {"lost": (4,), "foreign": (2, 3), "late": (1, 2), "chosen": (1, 2), "uneven": (1,)}
+    for topic, replicas in of.items():
+        scene.simulator.create(topic, [replicas] * (6 if topic == "uneven" else 1))
+    scene.simulator.kill(4)
+    scene.simulator.topics[TopicPartition("late", 0)].isr = {1}
+    scene.simulator.alter({TopicPartition("foreign", 0): (2, 1)})
+    assert scene.call("plan", "rebalance", "--exclude", "t|chosen") == 1
+    out, err = capsys.readouterr()
+    named = re.findall("left as it is: (.*?):", out)
+    (numbers,) = re.findall(r"^(\S+) needs? a change and stays? as before; (\d+) more", err, re.MULTILINE)
+    assert (numbers[0], int(numbers[1])) == ("lost-0", len(named) - 1), named
+
+
 def test_a_broker_that_a_drain_does_not_empty_and_the_rates_of_others_are_in_what_is_predicted(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:

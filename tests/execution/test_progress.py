@@ -317,6 +317,20 @@ def test_a_rate_fades_to_zero_and_a_time_left_of_more_than_a_year_is_none() -> N
     assert (eta_s(10**12, 1.0), eta_s(31_536_000, 1.0)) == (None, 31_536_000.0)
 
 
+def test_what_has_arrived_stays_counted_while_another_process_steps_the_plan_or_kafka_does_not_answer() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 12", bandwidth=20)
+    world = World(simulator, memory_journal(simulator), [move("t-0", "12", "32")], auto_generated=False)
+    for _ in range(4):
+        seen = world.step()
+        simulator.tick()
+    assert seen.bytes_done > 0
+    with world.journal.step_lock("someone"):
+        busy = world.step()
+    assert (busy.busy, busy.bytes_done, busy.bytes_per_s, busy.eta_s) == (True, seen.bytes_done, None, None)
+    simulator.reachable = False
+    assert world.step().bytes_done == seen.bytes_done
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [

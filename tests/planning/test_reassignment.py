@@ -392,6 +392,7 @@ def test_a_lower_factor_takes_the_replica_that_is_not_live_away(brokers: str) ->
     assert [(str(each.topic_partition), set(each.after)) for each in plan.moves] == [
         (f"t-{number}", {2, 3}) for number in range(3)
     ]
+    assert {each.purpose for each in plan.moves} == {"replication_factor"}, "not: a replica was on a broker that failed"
     assert plan.proof["unplaced"] == []
     silent = plan_with(plan.digest, plan.proof, plan.moves[1:])
     problems = check(snapshot, silent).problems

@@ -72,13 +72,16 @@ def move_reasons(candidate: CandidatePlan, brokers: Brokers, operation: Operatio
     removed = candidate.removed
     moved = _row_mask(candidate.row[candidate.added], rows) | _row_mask(rows.row[removed], rows)
     on = {state: _row_mask(rows.row[removed & brokers.state_mask(state)[rows.broker]], rows) for state in STATES}
+    resized = np.diff(candidate.row_starts) != rows.replica_count
     applies = [
         (np.full(len(rows), operation in GIVEN_OPERATIONS), MoveReason.GIVEN),
         (~moved, MoveReason.REORDER),
+        # A lower factor drops a replica on a dead broker first: that is which replica goes, not why one does.
+        (resized & (operation is Operation.SET_REPLICATION_FACTOR), MoveReason.REPLICATION_FACTOR),
         (on["failed"] | on["down"], MoveReason.BROKER_FAILED),
         (_row_mask(rows.row[removed & rows.lost], rows), MoveReason.LOG_DIR_FAILED),
         (on["draining"], MoveReason.BROKER_DRAINING),
-        (np.diff(candidate.row_starts) != rows.replica_count, MoveReason.REPLICATION_FACTOR),
+        (resized, MoveReason.REPLICATION_FACTOR),
         (rack_spread_violated(rows.row, rows.broker, len(rows), brokers), MoveReason.RACK_SPREAD),
     ]
     words = pa.array([*(word.value for _, word in applies), MoveReason.BALANCE.value], pa.string())
