@@ -169,10 +169,15 @@ class PlanRunner:
             return self._unobserved_progress(record, _busy_sentence(self._digest, error), busy=True)
 
     def _unobserved_progress(self, record: PlanRecord, sentence: str, *, busy: bool = False) -> Progress:
-        """Return the progress of a step without a look at the cluster: what the last one saw arrived still counts."""
+        """Return the progress of a step without a look at the cluster: what the last one saw arrived still counts.
+
+        A process that has not looked yet, beside the one that steps the plan, does not know them, and says none.
+        """
         track = None if self._track is None else replace(self._track, bytes_per_s=None)
         rows = self._journal.plans.rows(self._digest)
-        return progress_of(record, rows, track=track, busy=busy, sentence=sentence)
+        progress = progress_of(record, rows, track=track, busy=busy, sentence=sentence)
+        unknown = busy and track is None and progress.in_flight
+        return replace(progress, bytes_total=0, bytes_done=0) if unknown else progress
 
     def _read_record(self) -> PlanRecord:
         record = self._journal.plans.get(self._digest)

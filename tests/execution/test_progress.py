@@ -327,6 +327,9 @@ def test_what_has_arrived_stays_counted_while_another_process_steps_the_plan_or_
     with world.journal.step_lock("someone"):
         busy = world.step()
     assert (busy.busy, busy.bytes_done, busy.bytes_per_s, busy.eta_s) == (True, seen.bytes_done, None, None)
+    with world.journal.step_lock("someone"):
+        other = world.new_runner().step()
+    assert (other.busy, other.bytes_total) == (True, 0), "it has not seen what arrived, and does not say less"
     simulator.reachable = False
     assert world.step().bytes_done == seen.bytes_done
 
