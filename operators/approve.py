@@ -225,8 +225,11 @@ class ApprovePlanOperator(LinkedToPlan, ApprovalOperator):
 
         def warn(error: StewardError, failures: int) -> None:
             if error.retriable and failures <= len(_PAUSES_S):
-                pause_s, sentence = _PAUSES_S[failures - 1], printable(str(error))
-                self.log.warning("The answer could not be recorded yet; it is retried in %d s: %s", pause_s, sentence)
+                self.log.warning(
+                    "The answer could not be recorded yet; it is retried in %d s: %s",
+                    _PAUSES_S[failures - 1],
+                    printable(str(error)),
+                )
 
         return call_with_patience(attempt, time.sleep, Patience(_PAUSES_S, warn))
 
