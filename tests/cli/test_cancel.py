@@ -412,7 +412,7 @@ def test_all_that_is_pending_goes_back_and_is_named(sandbox: Sandbox, connect: C
         assert done.stdout.splitlines() == [
             f"The external reassignment of {theirs}-1 to [4, 1, 3] is back at {kept}.",
             f"{ours}-0: [4, 2, 3] back to [1, 2, 3]",
-            f"Plan {digest[:12]} was cancelled by {getuser()} (fire); none of its 1 move had completed.",
+            f"Plan {digest[:12]} was cancelled by {getuser()} (fire); its only move had not completed.",
         ]
         assert not opened.cluster.reassignments()
         # The command asks until Kafka shows the end of all cancels: that is one request.
