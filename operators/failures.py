@@ -115,13 +115,13 @@ class FindFailuresOperator(StewardOperator):
     def _detect_failures(self, opened: ClusterSession, context: Context) -> DetectionResult:
         from kafka_steward.execution.failure_detector import FailureDetector
         from kafka_steward.execution.ports import ClusterContext
-        from kafka_steward.execution.upkeep import PlanUpkeep
+        from kafka_steward.execution.upkeep import run_chores
 
         who = actor_of(context)
         detector = FailureDetector(opened.cluster, opened.journal, opened.settings, who)
         found = detector.poll(announce=False, named=self.brokers or ())
         # Without a watch, it is a run of heal that pauses the plan before it, and takes back what that one left.
-        PlanUpkeep(ClusterContext(opened.cluster, opened.journal, opened.settings, who)).run()
+        run_chores(ClusterContext(opened.cluster, opened.journal, opened.settings, who))
         return found
 
     def _overruled_bounds(self, opened: ClusterSession, verdict: DetectionResult, context: Context) -> str:

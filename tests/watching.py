@@ -6,7 +6,7 @@ from typing import Any
 
 from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.upkeep import PlanUpkeep
+from kafka_steward.execution.upkeep import run_chores
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO
@@ -15,4 +15,4 @@ from tests.simulated_plan import WHO
 def tick_of(cluster: Any, journal: Journal, settings: Settings) -> tuple[DetectionResult, list[str]]:
     """Detect failures, then do the chores; returns the messages about plans that became idle, too."""
     found = FailureDetector(cluster, journal, settings, WHO).poll()
-    return found, PlanUpkeep(ClusterContext(cluster, journal, settings, WHO)).run()
+    return found, run_chores(ClusterContext(cluster, journal, settings, WHO))

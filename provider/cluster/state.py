@@ -29,10 +29,10 @@ class Broker:
     fenced: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Reassignment:
-    """A reassignment in flight as Kafka lists it: `replicas` is the target followed by the replicas being removed."""
+class _Reassigned:
+    """Where a reassignment in flight leads from and to, by the three lists that Kafka shows of it."""
 
+    __slots__ = ()
     replicas: Assignment
     adding: Assignment
     removing: Assignment
@@ -49,7 +49,16 @@ class Reassignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class Reassignment(_Reassigned):
+    """A reassignment in flight as Kafka lists it: `replicas` is the target followed by the replicas being removed."""
+
+    replicas: Assignment
+    adding: Assignment
+    removing: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class Partition(_Reassigned):
     """One partition. `leader` is None while it is offline; `isr` has no order; an unknown `leader_epoch` is -1.
 
     `offline` are the replicas that Kafka reports as offline: those on failed brokers or in failed log directories.
@@ -75,16 +84,6 @@ class Partition:
     def reassigning(self) -> bool:
         """True if a reassignment of the partition is in flight."""
         return bool(self.adding or self.removing)
-
-    @property
-    def target(self) -> Assignment:
-        """The replicas once the reassignment in flight is complete."""
-        return tuple(broker for broker in self.replicas if broker not in self.removing)
-
-    @property
-    def original(self) -> Assignment:
-        """The replicas before the reassignment in flight, in list order: Kafka does not store the original order."""
-        return tuple(broker for broker in self.replicas if broker not in self.adding)
 
     def is_recreated(self, topic_id: str | None) -> bool:
         """Return True if its topic is not `topic_id` but another topic of that name; False if either id is unknown."""

@@ -37,28 +37,22 @@ _log = logging.getLogger(__name__)
 _LIVELY = {PlanStatus.PUBLISHED, PlanStatus.RUNNING}
 
 
-class PlanUpkeep:
-    """The chores of a watch."""
+def run_chores(context: ClusterContext) -> list[str]:
+    """Mark or step idle plans, and clean up after ended ones; return a message for each newly idle plan.
 
-    def __init__(self, context: ClusterContext) -> None:
-        self._context = context
-
-    def run(self) -> list[str]:
-        """Mark or step idle plans, and clean up after ended ones; return a message for each newly idle plan.
-
-        A chore that Kafka, a lock or an unreadable document prevents does not prevent the others. Raises
-        JournalUnreachable.
-        """
-        context, messages = self._context, list[str]()
-        cluster, journal, who = context.cluster, context.journal, context.actor
-        chores: tuple[Callable[[], object], ...] = (
-            lambda: messages.extend(pause_idle_plans(cluster, journal, context.settings, who)),
-            lambda: delete_stale_in_flight_records(cluster, journal, who),
-            lambda: release_orphaned_throttles(cluster, journal, who),
-        )
-        for chore in chores:
-            _run_logging_errors(chore)
-        return messages
+    A chore that Kafka, a lock or an unreadable document prevents does not prevent the others. Raises
+    JournalUnreachable.
+    """
+    messages = list[str]()
+    cluster, journal, who = context.cluster, context.journal, context.actor
+    chores: tuple[Callable[[], object], ...] = (
+        lambda: messages.extend(pause_idle_plans(cluster, journal, context.settings, who)),
+        lambda: delete_stale_in_flight_records(cluster, journal, who),
+        lambda: release_orphaned_throttles(cluster, journal, who),
+    )
+    for chore in chores:
+        _run_logging_errors(chore)
+    return messages
 
 
 def _run_logging_errors(chore: Callable[[], object]) -> None:

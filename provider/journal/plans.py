@@ -149,8 +149,10 @@ class Plans:
         too, and is none yet.
         """
         record, values = source.get(digest), source._plans.values(digest)
-        if record is None or values is None:
-            self._plans.import_values(values or {})
+        if values is None:
+            return False  # it was deleted meanwhile
+        if record is None:
+            self._plans.import_values(values)
             return False
         rows = source.rows(digest, record)
         self._check_publishable(record, [row.move for row in rows])

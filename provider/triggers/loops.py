@@ -228,14 +228,13 @@ class Tick:
 
     def __init__(self, opened: ClusterSession) -> None:
         from kafka_steward.execution.observation import ObservedCluster
-        from kafka_steward.execution.upkeep import PlanUpkeep
         from kafka_steward.journal.audit import Actor
 
         self.opened = opened
         self.cluster: ObservedCluster = ObservedCluster(opened.cluster)
         #: The connection as the checks see it. The chores change the cluster, and do not use the observation.
         self.seen = replace(opened, cluster=cast("KafkaCluster", self.cluster))
-        self.upkeep = PlanUpkeep(opened.context(Actor(task_id="watch")))
+        self.context = opened.context(Actor(task_id="watch"))
         self._live: frozenset[int] | None = None
         self._due_s = 0.0
 
@@ -344,9 +343,11 @@ class DetectionLoop(CheckLoop):
         if verdict is None or isinstance(verdict, Exception):
             tick.reset()
             return
+        from kafka_steward.execution.upkeep import run_chores
+
         _, found, self._pause_s = verdict
         tick.decided(found)
-        self._idle = tick.upkeep.run()
+        self._idle = run_chores(tick.context)
         # Last, because no read after a change is answered from the one that the tick has begun with.
         if self._lease is not None:
             self._lease.renew(tick.opened.journal, max(self._pause_s, tick.decided_every_s))

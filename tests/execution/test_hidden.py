@@ -28,7 +28,7 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.execution.topics import add_deferred_partitions, add_partitions
 from kafka_steward.execution.undo_verification import verify_undone
-from kafka_steward.execution.upkeep import PlanUpkeep, release_orphaned_throttles
+from kafka_steward.execution.upkeep import release_orphaned_throttles, run_chores
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import InFlight
 from kafka_steward.journal.records import (
@@ -195,16 +195,16 @@ def test_a_topic_keeps_no_other_from_its_throttles_and_no_other_record_in_flight
         monkeypatch.setattr(
             simulator, "_change_topic", lambda topic, several: refused if topic == "secret" else change(topic, several)
         )
-    watch = PlanUpkeep(ClusterContext(simulator, journal, Settings(), WHO))
+    watch = ClusterContext(simulator, journal, Settings(), WHO)
     with caplog.at_level(logging.INFO):
-        watch.run()
+        run_chores(watch)
     assert simulator.topic_settings["u"] == {}
     assert tree.children("/steward/throttle_leases/topic") == ["secret"]
     assert tree.children(paths.REASSIGNMENTS) == (["secret"] if lacking == "every right" else [])
     assert any("of secret" in each and "grant our principal" in each for each in caplog.messages)
     simulator.hidden.clear()
     monkeypatch.undo()
-    watch.run()
+    run_chores(watch)
     assert simulator.topic_settings["secret"] == {}
     assert (tree.children("/steward/throttle_leases/topic"), tree.children(paths.REASSIGNMENTS)) == ([], [])
 
@@ -227,7 +227,7 @@ def test_a_task_that_fails_after_plans_keeps_none_of_the_others_from_it(
     tasks = ("pause_idle_plans", "delete_stale_in_flight_records", "release_orphaned_throttles")
     for name in tasks:
         monkeypatch.setattr(upkeep, name, noted(name))
-    idle = PlanUpkeep(ClusterContext(simulator, memory_journal(simulator), Settings(), WHO)).run()
+    idle = run_chores(ClusterContext(simulator, memory_journal(simulator), Settings(), WHO))
     assert called == list(tasks)
     assert idle == ([] if task == "pause_idle_plans" else ["It is idle."])
 
@@ -264,12 +264,12 @@ def test_a_late_request_is_taken_back_when_it_can_be_seen_again(simulator: Simul
     simulator.hidden.add("t")
     retraction = LateRetraction(simulator, world.journal, world.digest, WHO)
     retraction.cancel_and_restore([late_reversal(world.digest, late, row)])
-    watch = PlanUpkeep(ClusterContext(simulator, world.journal, world.settings, WHO))
-    watch.run()
+    watch = ClusterContext(simulator, world.journal, world.settings, WHO)
+    run_chores(watch)
     assert simulator.topics[T0].reassigning
     assert world.journal.tree.children(paths.REASSIGNMENTS) == ["t"]
     simulator.hidden.clear()
-    watch.run()
+    run_chores(watch)
     assert (simulator.topics[T0].replicas, simulator.topics[T0].reassigning) == ((1, 2, 3), False)
     assert world.journal.tree.children(paths.REASSIGNMENTS) == []
 

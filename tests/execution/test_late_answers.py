@@ -20,7 +20,7 @@ from kafka_steward.execution.lifecycle import request_cancel
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.upkeep import PlanUpkeep
+from kafka_steward.execution.upkeep import run_chores
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanStatus
@@ -681,7 +681,7 @@ def left_recorded() -> Place:
 
 
 def watch_once(here: Place) -> None:
-    PlanUpkeep(ClusterContext(*here.process(Faults()), here.settings, WHO)).run()
+    run_chores(ClusterContext(*here.process(Faults()), here.settings, WHO))
 
 
 @pytest.mark.parametrize(
