@@ -222,7 +222,9 @@ def test_a_server_that_falls_silent_is_noticed_in_time(sqlite_url: str, cluster_
             with journal.step_lock("one") as fence:
                 fence.check()  # the lock is in the database
             silent.resume()
-            assert eventually(lambda: journal.tree.children("/a"), errors=(JournalUnreachable,)) == ["b"]
+            # ZooKeeper may find the request in its socket when it is resumed: no answer does not say "not done".
+            answered = eventually(lambda: journal.tree.children("/a"), errors=(JournalUnreachable,))
+            assert answered in (["b"], ["b", "c"])
 
 
 def seconds_until_noticed(call: Callable[[], object]) -> float:
