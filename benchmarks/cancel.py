@@ -24,10 +24,10 @@ from benchmarks.stages import ask_until
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import SandboxFailed
+from kafka_steward.execution.plans.runner import PlanRunner
+from kafka_steward.execution.plans.undo_verification import verify_undone
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.throttle_rates import ThrottleSide
-from kafka_steward.execution.undo_verification import verify_undone
+from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.journal.store import open_journal
 from kafka_steward.sandbox import Sandbox, start
 from kafka_steward.settings import Settings

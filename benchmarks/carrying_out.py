@@ -49,11 +49,11 @@ from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import SandboxFailed
-from kafka_steward.execution.drive import DrivePolicy, run_to_end
+from kafka_steward.execution.plans.drive import DrivePolicy, run_to_end
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.throttle_rates import ThrottleDemand, ThrottleSide, throttle_demand
+from kafka_steward.execution.throttles.rates import ThrottleDemand, ThrottleSide, throttle_demand
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.sandbox import Sandbox, start
 from kafka_steward.settings import Settings

@@ -23,7 +23,7 @@ from benchmarks.traffic import BYTES_PER_S, Traffic
 from benchmarks.ways import KafkasTool, Steward, Way
 from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.plan_report import drain_status
+from kafka_steward.execution.plans.report import drain_status
 from kafka_steward.sandbox import Sandbox, start
 
 #: Of 4 brokers in 3 racks these two are in one rack: there is only one way to empty one of them.

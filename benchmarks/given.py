@@ -8,9 +8,9 @@ from pathlib import Path
 
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions

@@ -24,15 +24,15 @@ from benchmarks.report import table, write_between
 from benchmarks.stages import Stages, ask_until
 from benchmarks.ways import bounded
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.broker_joins import poll_joined_brokers
-from kafka_steward.execution.drive import DrivePolicy, run_to_end
-from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
-from kafka_steward.execution.pending_state import target_replication_factors
+from kafka_steward.execution.plans.drive import DrivePolicy, run_to_end
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.runner import PlanRunner
+from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.topics import TopicSpec, create_topic
+from kafka_steward.execution.topics.creation import TopicSpec, create_topic
+from kafka_steward.execution.topics.pending_replicas import list_pending, reconcile_pending
+from kafka_steward.execution.topics.pending_state import target_replication_factors
+from kafka_steward.execution.watch.broker_joins import poll_joined_brokers
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.planning.files.formats import read_plan
 from kafka_steward.sandbox import Sandbox, start

@@ -13,14 +13,14 @@ from pathlib import Path
 from benchmarks.carrying_out import BareRequests, KafkasTool, Way, Work
 from benchmarks.stages import Stages, ask_until
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.drive import DrivePolicy, run_to_end
 from kafka_steward.execution.effects import elect_preferred_leaders
-from kafka_steward.execution.failure_detector import FailureDetector
+from kafka_steward.execution.moves.progress import Progress
+from kafka_steward.execution.plans.drive import DrivePolicy, run_to_end
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.runner import PlanRunner
+from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.progress import Progress
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.execution.watch.failure_detector import FailureDetector
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.planning.files.formats import PlanFolder, read_plan

@@ -14,10 +14,10 @@ from benchmarks.given import WHO, journal_of, publish_given, reassignment_of
 from benchmarks.stages import ask_until
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.drive import DrivePolicy, run_to_end
+from kafka_steward.execution.announcements import announce_restart
+from kafka_steward.execution.plans.drive import DrivePolicy, run_to_end
+from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.readiness import announce_restart
-from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal

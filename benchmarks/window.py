@@ -19,9 +19,9 @@ from benchmarks.report import merge_between, table
 from benchmarks.ways import bounded
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.drive import DrivePolicy, run_to_end
+from kafka_steward.execution.plans.drive import DrivePolicy, run_to_end
+from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox import Sandbox, start

@@ -19,7 +19,7 @@ Reports the health of a Kafka cluster: partitions that are under-replicated (rep
 not count, KIP-352), under min ISR or offline; failed log directories; topics that Kafka does not let us describe; the
 reassignments in flight, their lag and their rate; the balance of the brokers; the number of pending replicas. It
 changes nothing. With `when_unhealthy` *fail*, the run fails when a measure exceeds its limit; those without `limits`
-are `kafka_steward.execution.health.DEFAULT_LIMITS`.
+are `kafka_steward.execution.watch.health.DEFAULT_LIMITS`.
 """
 
 _HEALTH_DOC = """

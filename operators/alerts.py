@@ -14,7 +14,7 @@ from kafka_steward.operators.base import Notifiers, StewardOperator, notify, ski
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.alerts import AlertRecord
+    from kafka_steward.execution.watch.alerts import AlertRecord
     from kafka_steward.journal.listing import ListedDocument
     from kafka_steward.journal.store import Journal
 
@@ -24,7 +24,7 @@ __all__ = ["SendAlertsOperator"]
 class SendAlertsOperator(StewardOperator):
     """Calls `on_alert` for each alert in the journal that people do not know of yet, and records that they do.
 
-    The alerts are those of the watch (kafka_steward.execution.alerts): the events `stalled`, `stuck`, `paused`,
+    The alerts are those of the watch (kafka_steward.execution.watch.alerts): the events `stalled`, `stuck`, `paused`,
     `no_process`, `outage`, `heal_overdue` and `watch_failing`, each again an hour later while it lasts, and `recovered`
     with `of`, the event that is over. If all notifiers failed, the task fails, and a retry or the watch's next event
     repeats them. While the journal cannot be read, what the watch's event says itself is sent. Without an alert, the
@@ -53,7 +53,7 @@ class SendAlertsOperator(StewardOperator):
         return told
 
     def _send_recorded(self, journal: Journal, context: Context) -> list[str]:
-        from kafka_steward.execution.alerts import list_untold, record_told
+        from kafka_steward.execution.watch.alerts import list_untold, record_told
 
         told = []
         for alert in list_untold(journal):
@@ -78,7 +78,7 @@ class SendAlertsOperator(StewardOperator):
 
 
 def _facts_of(alert: ListedDocument[AlertRecord]) -> tuple[str, dict[str, Any]]:
-    from kafka_steward.execution.alerts import split_key
+    from kafka_steward.execution.watch.alerts import split_key
 
     (kind, subject), record = split_key(alert.key[0]), alert.document
     facts = {"sentence": record.sentence, "subject": subject, "since_ms": record.since_ms}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from airflow.sdk.execution_time.hitl import HITLUser
 
-    from kafka_steward.execution.throttle_rates import ExternalRate
+    from kafka_steward.execution.throttles.rates import ExternalRate
     from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.records import Approval
     from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
@@ -100,9 +100,9 @@ class ApprovePlanOperator(LinkedToPlan, ApprovalOperator):
 
     def execute(self, context: Context) -> Any:
         """Show the plan and wait for an answer; return at once if it is already approved or needs no approval."""
-        from kafka_steward.execution.leftover_throttles import read_external_rates
-        from kafka_steward.execution.progress_reports import report_request
-        from kafka_steward.execution.publishing import approval_exemption, refuse_invalid_plan
+        from kafka_steward.execution.plans.progress_reports import report_request
+        from kafka_steward.execution.plans.publishing import approval_exemption, refuse_invalid_plan
+        from kafka_steward.execution.throttles.leftovers import read_external_rates
         from kafka_steward.journal.records import Approval
 
         with fail_without_retry():
@@ -151,7 +151,7 @@ class ApprovePlanOperator(LinkedToPlan, ApprovalOperator):
     def _request_approval(
         self, context: Context, plan: PlanFolder, snapshot: SnapshotFolder, rates: Sequence[ExternalRate]
     ) -> NoReturn:
-        from kafka_steward.execution.approval_request import is_same_page, make_approval_request
+        from kafka_steward.execution.plans.approval_request import is_same_page, make_approval_request
 
         with fail_without_retry():
             read_plan_page(self.plan)
@@ -199,12 +199,12 @@ class ApprovePlanOperator(LinkedToPlan, ApprovalOperator):
         return left or None
 
     def _record_approval(self, context: Context, yes: Approval) -> Approval:
-        from kafka_steward.execution.publishing import approve_plan
+        from kafka_steward.execution.plans.publishing import approve_plan
 
         return self._write_with_retry(context, lambda opened: approve_plan(opened.journal, yes, actor_of(context)))
 
     def _record_rejection(self, context: Context, no: Approval) -> NoReturn:
-        from kafka_steward.execution.publishing import reject_plan
+        from kafka_steward.execution.plans.publishing import reject_plan
 
         by, who = f"by {no.person}" if no.person else "as nobody answered", actor_of(context)
         self._write_with_retry(
@@ -217,7 +217,7 @@ class ApprovePlanOperator(LinkedToPlan, ApprovalOperator):
 
     def _write_with_retry(self, context: Context, write: Callable[[ClusterSession], T]) -> T:
         """Write into the journal, and retry while it is unreachable. Raises the error of the last attempt."""
-        from kafka_steward.execution.drive import Patience, call_with_patience
+        from kafka_steward.execution.plans.drive import Patience, call_with_patience
 
         def attempt() -> T:
             with open_session(hook_of(self, context)) as opened:

@@ -35,7 +35,7 @@ class AnnounceBrokerRestartOperator(StewardOperator):
     def execute(self, context: Context) -> str:
         """Write the announcement. Raises RequestError if `broker` is not a broker id."""
         from kafka_steward.errors import RequestError
-        from kafka_steward.execution.readiness import announce_restart
+        from kafka_steward.execution.announcements import announce_restart
 
         if not str(self.broker).isdecimal():
             raise RequestError(f"{self.broker!r} is not a broker id; it is a number from 0.")

@@ -17,7 +17,7 @@ from kafka_steward.value_parsing import require_choice
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.lifecycle import Scope
+    from kafka_steward.execution.plans.lifecycle import Scope
     from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["CancelReassignmentOperator", "RollbackReassignmentOperator"]
@@ -74,8 +74,8 @@ class CancelReassignmentOperator(PlanExecutionOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Request the cancel, then run it to its end, or defer to the trigger that does."""
-        from kafka_steward.execution.lifecycle import request_cancel
-        from kafka_steward.execution.plan_resolution import resolve_plan
+        from kafka_steward.execution.plans.lifecycle import request_cancel
+        from kafka_steward.execution.plans.resolution import resolve_plan
 
         scope = cast("Scope", require_choice("The scope of a cancel", self.scope, "pending", "plan"))
         who = actor_of(context)
@@ -109,7 +109,7 @@ class CancelReassignmentOperator(PlanExecutionOperator):
             return self._report_cancel(opened, digest, context)
 
     def _report_cancel(self, opened: ClusterSession, digest: str, context: Context) -> dict[str, Any]:
-        from kafka_steward.execution.rollback import find_unsuccessful_rollback
+        from kafka_steward.execution.plans.rollback import find_unsuccessful_rollback
 
         rollback = find_unsuccessful_rollback(opened.journal, digest)
         if rollback is not None:
@@ -127,7 +127,7 @@ class CancelReassignmentOperator(PlanExecutionOperator):
         return found
 
     def _verify_undone(self, opened: ClusterSession, digest: str) -> dict[str, Any]:
-        from kafka_steward.execution.undo_verification import poll_until_undone, verify_undone
+        from kafka_steward.execution.plans.undo_verification import poll_until_undone, verify_undone
 
         within_s = self.verify_timeout.total_seconds()
         found = poll_until_undone(

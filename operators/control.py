@@ -65,7 +65,7 @@ class ControlClusterOperator(StewardOperator):
         return sentence
 
     def _change(self, journal: Journal, who: Actor) -> str:
-        from kafka_steward.execution.readiness import announce_restart, disable_reassignment, enable_reassignment
+        from kafka_steward.execution.announcements import announce_restart, disable_reassignment, enable_reassignment
 
         reason = str(self.reason or "")
         if self.action == "disable":

@@ -23,9 +23,9 @@ from kafka_steward.triggers.run_plan import PlanStepper, RunPlanTrigger
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.drive import StepRunner
-    from kafka_steward.execution.progress import Progress
-    from kafka_steward.execution.runner import PlanRunner
+    from kafka_steward.execution.moves.progress import Progress
+    from kafka_steward.execution.plans.drive import StepRunner
+    from kafka_steward.execution.plans.runner import PlanRunner
     from kafka_steward.hooks.steward import ClusterSession, StewardHook
 
 __all__ = ["PlanExecutionOperator", "fail_task", "may_end_within"]
@@ -87,7 +87,7 @@ class PlanExecutionOperator(LinkedToPlan, StewardOperator):
 
     def create_runner(self, opened: ClusterSession, digest: str, context: Context) -> PlanRunner:
         """Return the runner of a plan over open connections."""
-        from kafka_steward.execution.runner import PlanRunner
+        from kafka_steward.execution.plans.runner import PlanRunner
 
         return PlanRunner(opened.context(actor_of(context)), digest)
 
@@ -154,7 +154,7 @@ class PlanExecutionOperator(LinkedToPlan, StewardOperator):
         killed: Callable[[ClusterSession, StepRunner], None] | None,
     ) -> Progress | None:
         """Step until the plan has ended; with `deferrable`, return None if it does not end within `defer_after`."""
-        from kafka_steward.execution.drive import DrivePolicy, run_to_end
+        from kafka_steward.execution.plans.drive import DrivePolicy, run_to_end
 
         stepper = PlanStepper(lambda opened: self.create_runner(opened, digest, context))
         log = ProgressLog(self.log.info, time.monotonic)

@@ -25,7 +25,7 @@ from kafka_steward.value_parsing import parse_broker_ids
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.failure_detector import DetectionResult
+    from kafka_steward.execution.watch.failure_detector import DetectionResult
     from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["FindFailuresOperator", "ReportFailureOperator"]
@@ -74,7 +74,7 @@ class FindFailuresOperator(StewardOperator):
         with self._open_session(context) as opened:
             # The first snapshot waits half a second after the first list; the detector is imported meanwhile.
             opened.cluster.reassignments()
-            from kafka_steward.execution.readiness import disabled_reason
+            from kafka_steward.execution.announcements import disabled_reason
 
             verdict, cluster_id = self._detect_failures(opened, context), opened.cluster.cluster_id
             self._refuse_unknown_brokers(opened, verdict)
@@ -113,9 +113,9 @@ class FindFailuresOperator(StewardOperator):
         return open_session(hook)
 
     def _detect_failures(self, opened: ClusterSession, context: Context) -> DetectionResult:
-        from kafka_steward.execution.failure_detector import FailureDetector
         from kafka_steward.execution.ports import ClusterContext
-        from kafka_steward.execution.upkeep import run_chores
+        from kafka_steward.execution.watch.failure_detector import FailureDetector
+        from kafka_steward.execution.watch.upkeep import run_chores
 
         who = actor_of(context)
         detector = FailureDetector(opened.cluster, opened.journal, opened.settings, who)
@@ -126,7 +126,7 @@ class FindFailuresOperator(StewardOperator):
 
     def _overruled_bounds(self, opened: ClusterSession, verdict: DetectionResult, context: Context) -> str:
         """Return which parameters of this run keep its failures from being an outage; empty if none has to."""
-        from kafka_steward.execution.failures import overruled_text
+        from kafka_steward.execution.failures.rules import overruled_text
         from kafka_steward.hooks.steward import StewardHook
 
         params = context.get("params") or {}
@@ -161,7 +161,7 @@ class ReportFailureOperator(StewardOperator):
     def execute(self, context: Context) -> str:
         """Report the failure."""
         from kafka_steward.errors import RequestError
-        from kafka_steward.execution.failure_reports import report_broker, report_log_dirs
+        from kafka_steward.execution.watch.failure_reports import report_broker, report_log_dirs
 
         with self.open(context) as opened, fail_without_retry():
             if not str(self.broker).isdecimal():

@@ -27,7 +27,7 @@ class ReportHealthOperator(StewardOperator):
     """Checks the health of the cluster, logs it, and emits it as metrics; changes nothing.
 
     Under-replicated partitions are counted as in KIP-352: replicas that a reassignment is adding do not count. `limits`
-    are the highest healthy values, by measure; the default is `kafka_steward.execution.health.DEFAULT_LIMITS`. When a
+    are the highest healthy values, by measure; the default is `DEFAULT_LIMITS` of `execution.watch.health`. When a
     measure exceeds its limit, `on_unhealthy` is notified, and with `when_unhealthy="fail"` the task fails without a
     retry. During a reassignment, bytes per second are measured over `sample_s` seconds. Returns `{"healthy", "above",
     "sentence", "measures", "partitions"}`: `above` names the measures that exceed their limits, `partitions` the first
@@ -56,7 +56,7 @@ class ReportHealthOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Check, log, emit and notify; fail if that was requested."""
-        from kafka_steward.execution.health import (
+        from kafka_steward.execution.watch.health import (
             health_message,
             partition_lines,
             partition_names,
@@ -87,7 +87,7 @@ class ReportHealthOperator(StewardOperator):
         return facts
 
     def _measure_health(self, opened: ClusterSession) -> Health:
-        from kafka_steward.execution.health import check_health
+        from kafka_steward.execution.watch.health import check_health
 
         service_topics = opened.settings.service_topic_patterns
         health, copies = check_health(opened.cluster, opened.journal, thorough=True, service_topics=service_topics)

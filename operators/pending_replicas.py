@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_steward.cluster.state import Snapshot
-    from kafka_steward.execution.pending_state import PendingReplica
+    from kafka_steward.execution.topics.pending_state import PendingReplica
     from kafka_steward.hooks.steward import ClusterSession
 
 __all__ = ["FindPendingReplicasOperator", "NOTHING_PENDING", "reconcile_and_log"]
@@ -43,8 +43,8 @@ class FindPendingReplicasOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Find pending replicas; skip the downstream tasks when nothing can be filled."""
-        from kafka_steward.execution.pending_state import find_fillable
-        from kafka_steward.execution.topics import add_deferred_partitions
+        from kafka_steward.execution.topics.creation import add_deferred_partitions
+        from kafka_steward.execution.topics.pending_state import find_fillable
 
         with self.open(context) as opened:
             for sentence in add_deferred_partitions(opened.cluster, opened.journal, actor_of(context)):
@@ -64,8 +64,8 @@ def reconcile_and_log(
     task: StewardOperator, opened: ClusterSession, context: Context
 ) -> tuple[Snapshot, list[PendingReplica], int]:
     """Reconcile and log the pending replicas; return the snapshot, them, and how many replicas are still missing."""
-    from kafka_steward.execution.pending_replicas import reconcile_pending
-    from kafka_steward.execution.pending_state import count_missing
+    from kafka_steward.execution.topics.pending_replicas import reconcile_pending
+    from kafka_steward.execution.topics.pending_state import count_missing
 
     snapshot = opened.cluster.snapshot()
     found = reconcile_pending(opened.cluster, opened.journal, snapshot, actor_of(context))

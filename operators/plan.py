@@ -262,7 +262,7 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
 
 def _nothing_sentence(plan: PlanFolder) -> str:
     """Return why a plan without moves may not be the whole truth; empty for any other."""
-    from kafka_steward.execution.plan_report import held_sentence
+    from kafka_steward.execution.plans.report import held_sentence
 
     return "" if plan.moves else held_sentence(plan.proof)
 

@@ -46,7 +46,7 @@ def read_task_snapshot(made: Any) -> SnapshotFolder:
 
 def write_plan_page(uri: str, plan: PlanFolder, snapshot: SnapshotFolder) -> str:
     """Write the page about a plan beside it. Returns the page's digest, which covers the plan's digest too."""
-    from kafka_steward.execution.plan_report import plan_summary
+    from kafka_steward.execution.plans.report import plan_summary
     from kafka_steward.planning.files.storage import Folder
 
     page = plan_summary(plan, snapshot)

@@ -40,8 +40,8 @@ class CheckReassignmentOperator(StewardOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Parse the reassignment and validate it against the cluster."""
         from kafka_steward.execution.cluster_queries import cordoned_brokers, readable_min_isr, with_hidden_topics
-        from kafka_steward.execution.named_directories import check_directories
-        from kafka_steward.execution.plan_requests import parse_assignments, validate_against_cluster
+        from kafka_steward.execution.moves.directories import check_directories
+        from kafka_steward.execution.plans.requests import parse_assignments, validate_against_cluster
 
         with fail_without_retry():
             given, named = parse_assignments(self.reassignment)

@@ -38,7 +38,7 @@ class ClaimEmptyBrokersOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Claim the empty brokers; skip the downstream tasks when there are none."""
-        from kafka_steward.execution.broker_joins import claim_empty_brokers
+        from kafka_steward.execution.watch.broker_joins import claim_empty_brokers
 
         if not is_scheduled(context):
             return {"operation": self.operation, "brokers": [], "sentence": "A user started this run."}
@@ -77,7 +77,7 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # as its base, SparkSubmit's
         """Derive the planner's options, and plan unless there is nothing to do."""
-        from kafka_steward.execution.plan_requests import no_op_reason, planner_options
+        from kafka_steward.execution.plans.requests import no_op_reason, planner_options
 
         self._require_snapshot()
         with fail_without_retry():

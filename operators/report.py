@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_steward.cluster.state import Snapshot
-    from kafka_steward.execution.plan_report import DrainStatus, PlanOutcome
+    from kafka_steward.execution.plans.report import DrainStatus, PlanOutcome
     from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.observed import ProofSummary
     from kafka_steward.journal.records import MoveRow, PlanRecord
@@ -184,7 +184,7 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
         }
 
     def _unplaced_sentence(self, ended: _EndedPlan) -> str:
-        from kafka_steward.execution.plan_report import left_sentence
+        from kafka_steward.execution.plans.report import left_sentence
 
         number = self.plan.get("unplaced")
         if ended.proof is not None and ended.proof.left and (number or self.verify == "heal"):
@@ -209,7 +209,7 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
 
         Raises AirflowException when logs remain after `_DELETED_WITHIN_S` seconds.
         """
-        from kafka_steward.execution.plan_report import drain_status
+        from kafka_steward.execution.plans.report import drain_status
 
         brokers = sorted(parse_broker_ids(self.brokers))
         if not brokers:
@@ -224,8 +224,8 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
             time.sleep(_POLL_S)
 
     def _report_heal(self, opened: ClusterSession, ended: _EndedPlan) -> tuple[str, dict[str, Any]]:
-        from kafka_steward.execution.leadership import describe_leader_shortfall
-        from kafka_steward.execution.readiness import readiness_of
+        from kafka_steward.execution.plans.readiness import readiness_of
+        from kafka_steward.execution.topics.leadership import describe_leader_shortfall
 
         snapshot = opened.cluster.snapshot()
         behind = {name for name, each in snapshot.partitions.items() if each.under_replicated}
@@ -259,8 +259,8 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
 
     def _heal_message(self, ended: _EndedPlan, snapshot: Snapshot, *, done: bool) -> str:
         """Return the message about the brokers, which begins with what is missing if not all is `done`."""
-        from kafka_steward.execution.lifecycle import REPEATED, is_fully_replicated
-        from kafka_steward.execution.plan_report import NOTHING_TO_MOVE
+        from kafka_steward.execution.plans.lifecycle import REPEATED, is_fully_replicated
+        from kafka_steward.execution.plans.report import NOTHING_TO_MOVE
         from kafka_steward.journal.records import MoveState
 
         brokers = name_brokers(sorted(self.brokers)) if self.brokers else "no broker"
@@ -342,8 +342,8 @@ def _placed(outcome: PlanOutcome) -> str:
 
 
 def _read_ended_plan(opened: ClusterSession, digest: str) -> _EndedPlan:
-    from kafka_steward.execution.plan_report import summarize_outcome
-    from kafka_steward.execution.rollback import describe_cancel_outcome
+    from kafka_steward.execution.plans.report import summarize_outcome
+    from kafka_steward.execution.plans.rollback import describe_cancel_outcome
 
     plans, audited = opened.journal.plans, opened.journal.audit.rows(plan=digest)
     actions = Counter(row.entry.action.value for row in audited)

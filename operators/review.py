@@ -59,7 +59,7 @@ class ReviewPlanOperator(LinkedToPlan, StewardOperator):
         return stop_or_go_on(self, facts, context, mode=self.mode, on_not_healable=self.on_not_healable)
 
     def _log_plan_summary(self) -> None:
-        from kafka_steward.execution.plan_report import plan_summary
+        from kafka_steward.execution.plans.report import plan_summary
 
         page = read_plan_page(self.plan) or plan_summary(read_task_plan(self.plan), read_task_snapshot(self.snapshot))
         self.log.info("%s", printable_lines(page))

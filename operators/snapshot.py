@@ -91,8 +91,8 @@ def take_task_snapshot(
     AirflowFailException for what no retry would change.
     """
     from kafka_steward.capacities import parse_capacities
-    from kafka_steward.execution.failure_records import read_log_dir_failures
-    from kafka_steward.execution.snapshot import begun_moves, take_snapshot
+    from kafka_steward.execution.failures.records import read_log_dir_failures
+    from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot
 
     leave_out_pandas()
     uri, now_ms = attempt_folder(opened, context, "snapshot"), opened.journal.now_ms()
@@ -116,8 +116,8 @@ def take_task_snapshot(
 
 def _target_replication_factors(opened: ClusterSession) -> Mapping[TopicPartition, int]:
     """Return the replication factors that partitions with pending replicas are to have."""
-    from kafka_steward.execution.pending_replicas import list_pending
-    from kafka_steward.execution.pending_state import target_replication_factors
+    from kafka_steward.execution.topics.pending_replicas import list_pending
+    from kafka_steward.execution.topics.pending_state import target_replication_factors
 
     snapshot = opened.cluster.snapshot()
     return target_replication_factors(list_pending(opened.journal, snapshot), snapshot)

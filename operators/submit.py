@@ -24,7 +24,7 @@ from kafka_steward.value_parsing import parse_broker_ids, require_choice
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.drive import StepRunner
+    from kafka_steward.execution.plans.drive import StepRunner
     from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.records import PlanRecord
     from kafka_steward.triggers.base import FreshConnections
@@ -169,7 +169,7 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         _, digest = parse_uri_and_digest(self.plan)
         # The first snapshot waits half a second after the first list; what reads the plan is imported meanwhile.
         opened.cluster.reassignments()
-        from kafka_steward.execution.publishing import publish_plan, refuse_unapproved
+        from kafka_steward.execution.plans.publishing import publish_plan, refuse_unapproved
 
         if digest and self.require_approval:
             refuse_unapproved(opened.journal, digest)
@@ -184,7 +184,7 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         )
 
     def _run_plan(self, connections: FreshConnections, digest: str, context: Context) -> dict[str, Any]:
-        from kafka_steward.execution.topics import unwatched_reason
+        from kafka_steward.execution.topics.creation import unwatched_reason
 
         def killed(opened: ClusterSession, runner: StepRunner) -> None:
             if self.when_killed == "cancel" and is_task_over(actor_fields(context), _map_index(context)):
@@ -201,7 +201,7 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
 
 
 def _is_nothing_left(opened: ClusterSession, record: PlanRecord) -> bool:
-    from kafka_steward.execution.rollback import is_cancel_unfinished
+    from kafka_steward.execution.plans.rollback import is_cancel_unfinished
 
     return record.status.finished and not is_cancel_unfinished(opened.journal, record)
 

@@ -31,7 +31,7 @@ class DisableReassignmentOperator(StewardOperator):
 
     def execute(self, context: Context) -> str:
         """Disable reassignments."""
-        from kafka_steward.execution.readiness import disable_reassignment
+        from kafka_steward.execution.announcements import disable_reassignment
 
         with self.open_journal(context) as journal:
             sentence = disable_reassignment(journal, who=actor_of(context), reason=self.reason)
@@ -54,7 +54,7 @@ class EnableReassignmentOperator(StewardOperator):
 
     def execute(self, context: Context) -> str:
         """Enable reassignments."""
-        from kafka_steward.execution.readiness import enable_reassignment
+        from kafka_steward.execution.announcements import enable_reassignment
 
         with self.open_journal(context) as journal:
             sentence = enable_reassignment(journal, who=actor_of(context), reason=self.reason)

@@ -49,8 +49,8 @@ class ChangeThrottleOperator(LinkedToPlan, StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Write the request into the journal."""
-        from kafka_steward.execution.lifecycle import change_plan_throttle, throttle_message
-        from kafka_steward.execution.plan_resolution import resolve_plan
+        from kafka_steward.execution.plans.lifecycle import change_plan_throttle, throttle_message
+        from kafka_steward.execution.plans.resolution import resolve_plan
 
         rate, who = self._parse_rate(), actor_of(context)
         reason = str(self.reason or "").strip() or "no reason was given"

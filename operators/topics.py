@@ -51,7 +51,7 @@ class CreateTopicOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Create the topic, or find the existing one."""
-        from kafka_steward.execution.topics import TopicSpec, create_topic, unwatched_reason
+        from kafka_steward.execution.topics.creation import TopicSpec, create_topic, unwatched_reason
 
         config = {name: str(value) for name, value in self.config.items()}
         with fail_without_retry(), self.open(context) as opened:
@@ -92,7 +92,7 @@ class CreatePartitionsOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Add the partitions, or leave the deferred request."""
-        from kafka_steward.execution.topics import add_partitions, unwatched_reason
+        from kafka_steward.execution.topics.creation import add_partitions, unwatched_reason
 
         with fail_without_retry(), self.open(context) as opened:
             added = add_partitions(

@@ -16,7 +16,7 @@ class ClusterHealthSensor(StewardSensor):
     """Waits until no measure of the cluster exceeds its limit (KIP-352).
 
     `limits` are given by measure, such as `{"reassigning_partitions": 0, "reassignment_max_lag": 1000}`; the default is
-    `kafka_steward.execution.health.AWAITED_LIMITS`. Replicas that a reassignment is adding do not make a partition
+    `AWAITED_LIMITS` of `execution.watch.health`. Replicas that a reassignment is adding do not make a partition
     under-replicated. Returns the measures.
 
     >>> ClusterHealthSensor(task_id="healthy", limits={"offline_partitions": 0}, timeout=3600)

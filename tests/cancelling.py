@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kafka_steward.execution.lifecycle import Scope, request_cancel
-from kafka_steward.execution.move_reversals import find_externally_reordered
+from kafka_steward.execution.moves.progress import Progress
+from kafka_steward.execution.moves.reversals_of_plan import find_externally_reordered
+from kafka_steward.execution.plans.lifecycle import Scope, request_cancel
+from kafka_steward.execution.plans.rollback import SkippedPartition, find_left_alone
+from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.progress import Progress
-from kafka_steward.execution.rollback import SkippedPartition, find_left_alone
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.throttles import list_leased_rates
+from kafka_steward.execution.throttles.leases import list_leased_rates
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings

@@ -8,10 +8,10 @@ from typing import Any
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.errors import ClusterError, JournalError
+from kafka_steward.execution.moves.progress import Progress
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.progress import Progress
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import PlanFolder

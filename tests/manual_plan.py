@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from kafka_steward.assignment import Move
+from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import PlanFolder, plan_table, read_plan, read_snapshot, write_plan
 

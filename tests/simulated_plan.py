@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from kafka_steward.assignment import Assignment, Move, Operation, TopicPartition
+from kafka_steward.execution.moves.progress import Progress
+from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
-from kafka_steward.execution.progress import Progress
-from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor, Audit
 from kafka_steward.journal.kip_documents import FailedBroker

@@ -5,7 +5,7 @@
     [[statement]]
     id = "236-09"
     says = "While /admin/reassign_cancel is there, reassignments are disabled."
-    kept_by = "kafka_steward.execution.preflight.CHECKS"    # a function, or a constant, by its dotted name
+    kept_by = "kafka_steward.execution.moves.preflight.CHECKS"    # a function, or a constant, by its dotted name
     tests = ["tests/protocol/test_signal.py::test_nothing_starts_while_it_is_off_and_everything_once_it_is_on"]
     noticed_by = ["..."]    # tests that fail without it; if they are not named, `tests`
 

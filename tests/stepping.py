@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from kafka_steward.execution.drive import DrivePolicy, StepRunner, run_to_end
-from kafka_steward.execution.progress import Progress
+from kafka_steward.execution.moves.progress import Progress
+from kafka_steward.execution.plans.drive import DrivePolicy, StepRunner, run_to_end
 from tests.eventually import eventually
 from tests.pace import Deadline
 

@@ -9,7 +9,7 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import ClusterError, KafkaRefused
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.throttle_rates import ThrottleSide
+from kafka_steward.execution.throttles.rates import ThrottleSide
 from tests.eventually import eventually
 
 __all__ = ["add_entries", "entries", "rates", "set_for_all_brokers", "set_rates"]

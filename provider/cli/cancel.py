@@ -11,16 +11,16 @@ from kafka_steward.assignment import TopicPartition, name_brokers
 from kafka_steward.cli import Exit
 from kafka_steward.cli.foreground import Foreground, exit_code, open_foreground, print_result
 from kafka_steward.cli.verb import CommandContext, print_error
-from kafka_steward.execution.cancel_signal import cancel_everything
-from kafka_steward.execution.external_reassignments import ExternalCancel
-from kafka_steward.execution.lifecycle import Scope, request_cancel
-from kafka_steward.execution.move_reversals import find_externally_reordered, restore_externally_reordered
-from kafka_steward.execution.plan_resolution import resolve_plan
-from kafka_steward.execution.progress import Progress
-from kafka_steward.execution.rollback import SkippedPartition
-from kafka_steward.execution.throttle_rates import RELEASED_LATER
-from kafka_steward.execution.throttles import list_leased_rates
-from kafka_steward.execution.undo_verification import UndoVerification, poll_until_undone, verify_undone
+from kafka_steward.execution.moves.external import ExternalCancel
+from kafka_steward.execution.moves.progress import Progress
+from kafka_steward.execution.moves.reversals_of_plan import find_externally_reordered, restore_externally_reordered
+from kafka_steward.execution.plans.cancel_signal import cancel_everything
+from kafka_steward.execution.plans.lifecycle import Scope, request_cancel
+from kafka_steward.execution.plans.resolution import resolve_plan
+from kafka_steward.execution.plans.rollback import SkippedPartition
+from kafka_steward.execution.plans.undo_verification import UndoVerification, poll_until_undone, verify_undone
+from kafka_steward.execution.throttles.leases import list_leased_rates
+from kafka_steward.execution.throttles.rates import RELEASED_LATER
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.records import PlanRecord
 

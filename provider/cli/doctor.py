@@ -24,7 +24,7 @@ from kafka_steward.doctor.spark import inspect_local_spark, remote_spark_finding
 from kafka_steward.doctor.throttles import throttle_finding
 from kafka_steward.doctor.workspace import SHARE_WORKSPACE, inspect_workspace
 from kafka_steward.errors import ClusterError, JournalError, SettingError
-from kafka_steward.execution.leftover_throttles import survey_throttles
+from kafka_steward.execution.throttles.leftovers import survey_throttles
 from kafka_steward.hooks.cluster_config import ClusterConfig, runs_tasks_elsewhere
 from kafka_steward.hooks.extra import parse_extra
 from kafka_steward.hooks.spark import find_spark_cluster

@@ -17,15 +17,15 @@ from kafka_steward.cli.show import time_argument_ms
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import RequestError, StewardError
 from kafka_steward.escaping import printable
-from kafka_steward.execution.failure_reports import (
+from kafka_steward.execution.announcements import announce_restart, disable_reassignment, enable_reassignment
+from kafka_steward.execution.topics.pending_replicas import list_pending
+from kafka_steward.execution.topics.pending_state import PendingReplica, count_missing, eligible_brokers
+from kafka_steward.execution.watch.failure_reports import (
     report_broker,
     report_log_dirs,
     withdraw_log_dirs,
     withdraw_report,
 )
-from kafka_steward.execution.pending_replicas import list_pending
-from kafka_steward.execution.pending_state import PendingReplica, count_missing, eligible_brokers
-from kafka_steward.execution.readiness import announce_restart, disable_reassignment, enable_reassignment
 from kafka_steward.hooks import steward
 from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.columns import audit_facts

@@ -12,16 +12,16 @@ from kafka_steward.cli.cancel import execute_cancel
 from kafka_steward.cli.foreground import Foreground, open_foreground, print_result
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import PlanError, SlotTaken
-from kafka_steward.execution import lifecycle
-from kafka_steward.execution.named_directories import check_directories
-from kafka_steward.execution.plan_report import bytes_to_copy_text, not_moved_lines
-from kafka_steward.execution.plan_resolution import resolve_plan
-from kafka_steward.execution.plan_slot import refuse_taken_slot
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.readiness import disabled_reason
-from kafka_steward.execution.rollback import is_cancel_unfinished
-from kafka_steward.execution.snapshot import begun_moves, take_snapshot
-from kafka_steward.execution.throttle_rates import ineffective_message
+from kafka_steward.execution.announcements import disabled_reason
+from kafka_steward.execution.moves.directories import check_directories
+from kafka_steward.execution.plans import lifecycle
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.report import bytes_to_copy_text, not_moved_lines
+from kafka_steward.execution.plans.resolution import resolve_plan
+from kafka_steward.execution.plans.rollback import is_cancel_unfinished
+from kafka_steward.execution.plans.slot import refuse_taken_slot
+from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot
+from kafka_steward.execution.throttles.rates import ineffective_message
 from kafka_steward.journal.records import MoveState, PlanRecord
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_snapshot
 from kafka_steward.planning.files.reassignment import parse_directories, parse_reassignment, read_assignment

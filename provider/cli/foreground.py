@@ -25,9 +25,9 @@ from kafka_steward.cli import Exit
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import ClusterError, JournalError, StewardError
 from kafka_steward.escaping import printable
-from kafka_steward.execution.drive import DrivePolicy, Patience, call_with_patience, run_to_end
-from kafka_steward.execution.progress import Progress
-from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.moves.progress import Progress
+from kafka_steward.execution.plans.drive import DrivePolicy, Patience, call_with_patience, run_to_end
+from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.triggers.reporting import ProgressLog, duration_text, transferred_text
 

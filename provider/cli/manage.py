@@ -15,11 +15,11 @@ from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.cluster.state import Partition
 from kafka_steward.document_api.request_status import BEGINS, misplaced_sentence
 from kafka_steward.errors import ClusterError, LockLost
-from kafka_steward.execution.lifecycle import abandon_plan, change_plan_throttle, throttle_message
-from kafka_steward.execution.move_recovery import HIDDEN
-from kafka_steward.execution.plan_resolution import find_plan_by_prefix, resolve_plan
-from kafka_steward.execution.throttles import list_external_rates
-from kafka_steward.execution.upkeep import ended_plans_with_leases, release_orphaned_throttles
+from kafka_steward.execution.cluster_queries import HIDDEN
+from kafka_steward.execution.plans.lifecycle import abandon_plan, change_plan_throttle, throttle_message
+from kafka_steward.execution.plans.resolution import find_plan_by_prefix, resolve_plan
+from kafka_steward.execution.throttles.leases import list_external_rates
+from kafka_steward.execution.watch.upkeep import ended_plans_with_leases, release_orphaned_throttles
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 

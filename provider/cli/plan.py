@@ -26,21 +26,21 @@ from kafka_steward.cli import Exit
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, RequestError
-from kafka_steward.execution.failure_records import read_log_dir_failures
-from kafka_steward.execution.leftover_throttles import read_external_rates
-from kafka_steward.execution.pending_replicas import list_pending
-from kafka_steward.execution.pending_state import target_replication_factors
-from kafka_steward.execution.plan_report import (
+from kafka_steward.execution.failures.records import read_log_dir_failures
+from kafka_steward.execution.plans.readiness import check_readiness
+from kafka_steward.execution.plans.report import (
     constraint_regressions,
     held_sentence,
     plan_tables,
     staying_sentence,
     stricter_rates,
 )
-from kafka_steward.execution.plan_requests import no_op_reason, planner_options
-from kafka_steward.execution.readiness import check_readiness
-from kafka_steward.execution.snapshot import begun_moves, take_snapshot
-from kafka_steward.execution.throttle_rates import ExternalRate, external_rates_message
+from kafka_steward.execution.plans.requests import no_op_reason, planner_options
+from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot
+from kafka_steward.execution.throttles.leftovers import read_external_rates
+from kafka_steward.execution.throttles.rates import ExternalRate, external_rates_message
+from kafka_steward.execution.topics.pending_replicas import list_pending
+from kafka_steward.execution.topics.pending_state import target_replication_factors
 from kafka_steward.given_targets import CurrentPartition, TargetCheck
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.render import Table

@@ -31,11 +31,11 @@ from kafka_steward.document_api.request_status import (
 )
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import iso_time
-from kafka_steward.execution.cancel_signal import send_cancel_signal
-from kafka_steward.execution.named_directories import check_directories
-from kafka_steward.execution.plan_report import bytes_to_copy_text, not_moved_lines
-from kafka_steward.execution.plan_resolution import find_plan_by_prefix
-from kafka_steward.execution.snapshot import begun_moves, take_snapshot
+from kafka_steward.execution.moves.directories import check_directories
+from kafka_steward.execution.plans.cancel_signal import send_cancel_signal
+from kafka_steward.execution.plans.report import bytes_to_copy_text, not_moved_lines
+from kafka_steward.execution.plans.resolution import find_plan_by_prefix
+from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.kip_documents import CancelRequest, Request
 from kafka_steward.journal.render import Table

@@ -20,13 +20,13 @@ from kafka_steward.document_api.document_status import read_document_status
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import iso_time
 from kafka_steward.execution.cluster_queries import describe_topic, readable_min_isr
-from kafka_steward.execution.failure_detector import decide_failures
-from kafka_steward.execution.failure_records import read_failures
-from kafka_steward.execution.failures import build_view, not_counted_text, outage_text
-from kafka_steward.execution.plan_report import reason_to_leave
-from kafka_steward.execution.plan_resolution import find_plan_by_prefix
-from kafka_steward.execution.throttle_rates import UNKNOWN_SERVERS, ExternalRate, external_rates_message, names_rates
-from kafka_steward.execution.throttles import list_external_rates
+from kafka_steward.execution.failures.records import read_failures
+from kafka_steward.execution.failures.rules import build_view, not_counted_text, outage_text
+from kafka_steward.execution.plans.report import reason_to_leave
+from kafka_steward.execution.plans.resolution import find_plan_by_prefix
+from kafka_steward.execution.throttles.leases import list_external_rates
+from kafka_steward.execution.throttles.rates import UNKNOWN_SERVERS, ExternalRate, external_rates_message, names_rates
+from kafka_steward.execution.watch.failure_detector import decide_failures
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import StoredAuditRecord
 from kafka_steward.journal.columns import audit_facts, move_facts

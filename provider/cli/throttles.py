@@ -11,7 +11,7 @@ from typing import Any
 from kafka_steward.cli import Exit
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import ClusterError, LockLost
-from kafka_steward.execution.leftover_throttles import (
+from kafka_steward.execution.throttles.leftovers import (
     ExternalThrottle,
     ThrottleSurvey,
     remove_leftover_throttles,

@@ -26,7 +26,7 @@ from kafka_steward.demo.screen import (
     merged_audit_table,
 )
 from kafka_steward.errors import StewardError
-from kafka_steward.execution.plan_report import summarize_outcome
+from kafka_steward.execution.plans.report import summarize_outcome
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import FailedBroker
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord

@@ -19,7 +19,7 @@ from kafka_steward.doctor.findings import Finding, Level
 from kafka_steward.doctor.services import find_service
 from kafka_steward.errors import ClusterError, KafkaRefused
 from kafka_steward.execution.cluster_queries import find_hidden_topics, readable_min_isr, readable_topic_configs
-from kafka_steward.execution.throttle_rates import ThrottleSide
+from kafka_steward.execution.throttles.rates import ThrottleSide
 
 #: Each right by what a person calls it, in the order of the report.
 MOVE, BROKER_THROTTLE, TOPIC_THROTTLE, LOG_DIRS, TOPIC_SETTINGS = (

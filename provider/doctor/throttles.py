@@ -5,8 +5,8 @@ from __future__ import annotations
 from kafka_steward.assignment import counted
 from kafka_steward.doctor.commands import Commands
 from kafka_steward.doctor.findings import Finding, Level
-from kafka_steward.execution.leftover_throttles import ThrottleLevel, ThrottleSurvey
-from kafka_steward.execution.throttle_rates import external_rates_message, ineffective_message
+from kafka_steward.execution.throttles.leftovers import ThrottleLevel, ThrottleSurvey
+from kafka_steward.execution.throttles.rates import external_rates_message, ineffective_message
 
 
 def throttle_finding(survey: ThrottleSurvey, throttle: int, commands: Commands) -> Finding:

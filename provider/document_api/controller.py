@@ -40,12 +40,12 @@ from kafka_steward.document_api.request_documents import (
 from kafka_steward.document_api.request_intake import PartialCancel, RequestIntake, active_reassignments
 from kafka_steward.document_api.request_rules import ActiveReassignment
 from kafka_steward.errors import DocumentError, KafkaRefused, LockLost, NodeExists, NodeMissing, VersionConflict
-from kafka_steward.execution.cancel_signal import consume_cancel_signal
-from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight, record_external_in_flight
-from kafka_steward.execution.move_recovery import HIDDEN
-from kafka_steward.execution.moves import OPEN
+from kafka_steward.execution.announcements import disabled_reason
+from kafka_steward.execution.cluster_queries import HIDDEN
+from kafka_steward.execution.moves.in_flight import delete_in_flight, list_in_flight, record_external_in_flight
+from kafka_steward.execution.moves.states import OPEN
+from kafka_steward.execution.plans.cancel_signal import consume_cancel_signal
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.readiness import disabled_reason
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import ChunkPartition, InFlight, Request

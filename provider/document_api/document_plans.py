@@ -17,11 +17,11 @@ from typing import Any
 
 from kafka_steward.assignment import Move, Operation, TopicPartition, counted
 from kafka_steward.errors import SlotTaken
-from kafka_steward.execution.in_flight_records import flag_in_flight_legacy
-from kafka_steward.execution.plan_slot import claim_slot
+from kafka_steward.execution.moves.in_flight import flag_in_flight_legacy
+from kafka_steward.execution.plans.rollback import find_unfinished_cancels
+from kafka_steward.execution.plans.runner import PlanRunner
+from kafka_steward.execution.plans.slot import claim_slot
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
-from kafka_steward.execution.rollback import find_unfinished_cancels
-from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal

@@ -12,7 +12,7 @@ from typing import Any
 from kafka_steward.document_api.document_status import DocumentStatus, WaitingDocument, read_document_status
 from kafka_steward.errors import JournalUnreachable, StewardError
 from kafka_steward.escaping import printable
-from kafka_steward.execution.readiness import announced_restarts
+from kafka_steward.execution.announcements import announced_restarts
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS
 from kafka_steward.journal.store import Journal

@@ -11,9 +11,9 @@ from kafka_steward.document_api.manual_chunks import ManualChunks
 from kafka_steward.document_api.request_documents import RequestDocument, read_queue, read_requests, split_waiting
 from kafka_steward.document_api.request_rules import RequestedAssignment
 from kafka_steward.errors import DocumentError
-from kafka_steward.execution.plan_slot import current_plans
-from kafka_steward.execution.readiness import DisabledReassignments, read_disabled
-from kafka_steward.execution.rollback import find_unfinished_cancels
+from kafka_steward.execution.announcements import DisabledReassignments, read_disabled
+from kafka_steward.execution.plans.rollback import find_unfinished_cancels
+from kafka_steward.execution.plans.slot import current_plans
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.records import PlanRecord

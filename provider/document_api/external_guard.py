@@ -15,15 +15,15 @@ from typing import Annotated
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import DocumentError
-from kafka_steward.execution.external_reassignments import (
+from kafka_steward.execution.announcements import disabled_reason
+from kafka_steward.execution.moves.external import (
     ExternalCancelState,
     ExternalReassignment,
     cancel_external_reassignments,
 )
-from kafka_steward.execution.in_flight_records import list_in_flight
+from kafka_steward.execution.moves.in_flight import list_in_flight
+from kafka_steward.execution.moves.reversing import judge
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.readiness import disabled_reason
-from kafka_steward.execution.reversing import judge
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.document import Document, FieldReader

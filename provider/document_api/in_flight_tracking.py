@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import DocumentError
-from kafka_steward.execution.in_flight_records import (
+from kafka_steward.execution.moves.in_flight import (
     delete_in_flight,
     list_in_flight,
     record_external_in_flight,

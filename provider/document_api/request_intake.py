@@ -28,19 +28,18 @@ from kafka_steward.document_api.request_rules import (
     decide_requests,
 )
 from kafka_steward.errors import ClusterError
-from kafka_steward.execution.cluster_queries import readable_topic_configs, with_hidden_topics
+from kafka_steward.execution.cluster_queries import HIDDEN, readable_topic_configs, with_hidden_topics
 from kafka_steward.execution.effects import AuditedCalls
-from kafka_steward.execution.in_flight_records import delete_in_flight, list_in_flight, retarget_in_flight
-from kafka_steward.execution.late_submissions import LateRetraction
-from kafka_steward.execution.move_recovery import HIDDEN
-from kafka_steward.execution.move_reversals import MoveReversals
-from kafka_steward.execution.move_store import Decision, MoveStore
-from kafka_steward.execution.moves import OPEN, SETTLED, Event, phase_of
-from kafka_steward.execution.named_directories import chosen_by_broker_note, held_directories
-from kafka_steward.execution.observe import Observation, ObservedState, observe_moves
+from kafka_steward.execution.moves.directories import chosen_by_broker_note, held_directories
+from kafka_steward.execution.moves.in_flight import delete_in_flight, list_in_flight, retarget_in_flight
+from kafka_steward.execution.moves.late_submissions import LateRetraction
+from kafka_steward.execution.moves.observe import Observation, ObservedState, observe_moves
+from kafka_steward.execution.moves.reversal import NextAction, ReversalState, Verdict
+from kafka_steward.execution.moves.reversals_of_plan import MoveReversals
+from kafka_steward.execution.moves.reversing import ReversalExecutor
+from kafka_steward.execution.moves.states import OPEN, SETTLED, Event, phase_of
+from kafka_steward.execution.moves.store import Decision, MoveStore
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.reversal import NextAction, ReversalState, Verdict
-from kafka_steward.execution.reversing import ReversalExecutor
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
 from kafka_steward.journal.listing import quarantine_document

@@ -15,8 +15,8 @@ from enum import Enum
 
 from kafka_steward.assignment import Assignment, TopicPartition, name_last_in_sync
 from kafka_steward.cluster.state import Partition, Snapshot
-from kafka_steward.execution.move_recovery import HIDDEN
-from kafka_steward.execution.named_directories import other_directory_reason
+from kafka_steward.execution.cluster_queries import HIDDEN
+from kafka_steward.execution.moves.directories import other_directory_reason
 from kafka_steward.given_targets import broker_fault
 from kafka_steward.planning.files.reassignment import Replica, directories_by_replica
 

@@ -13,8 +13,7 @@ from enum import Enum
 from kafka_steward.assignment import Assignment, Operation, TopicPartition
 from kafka_steward.cluster.state import Partition
 from kafka_steward.document_api.document_status import WaitingDocument, read_document_status
-from kafka_steward.execution.cluster_queries import with_hidden_topics
-from kafka_steward.execution.move_recovery import HIDDEN
+from kafka_steward.execution.cluster_queries import HIDDEN, with_hidden_topics
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Outcome, StoredAuditRecord

@@ -113,3 +113,7 @@ def readable_min_isr(cluster: ClusterPort, topics: Sequence[str]) -> tuple[dict[
 
 def _parse_min_isr(values: Mapping[str, Mapping[str, str]]) -> dict[str, int]:
     return {topic: int(of[MIN_ISR]) for topic, of in values.items() if MIN_ISR in of}
+
+
+#: The reason for a partition whose topic an ACL hides: its state is unknown.
+HIDDEN = "Kafka does not let us describe its topic; grant our principal DESCRIBE on it"

@@ -14,7 +14,7 @@ from kafka_steward.assignment import Assignment, TopicPartition, counted
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.cluster.transport import batches
 from kafka_steward.errors import ClusterError, KafkaRefused, LockLost
-from kafka_steward.execution.move_recovery import HIDDEN
+from kafka_steward.execution.cluster_queries import HIDDEN
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, Outcome, event_number
 from kafka_steward.journal.locks import Fence

@@ -27,8 +27,8 @@ from airflow.sdk.log import mask_secret
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.connection import find_client_secrets
 from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, SettingError, StewardError, VersionConflict
+from kafka_steward.execution.plans.znode_submission import ZnodeReassignmentClient
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.znode_submission import ZnodeReassignmentClient
 from kafka_steward.hooks.cluster_config import (
     ClusterConfig,
     ConnectionFields,

@@ -438,7 +438,7 @@ class MoveRow:
 
     `attempt` counts submissions, and `submitted_ms` is the time of the last one. `isr_seen` is True once the ISR was
     observed to contain the whole target. `detail` is for users only; decisions use typed fields: `phase` of a submitted
-    move, None otherwise; `stage`, the number of the stage that was submitted last (`execution.staging`), 0 if the whole
+    move, None otherwise; `stage`, the number of the stage that was submitted last (`moves.staging`), 0 if the whole
     move is one stage; and `cause`. `unacknowledged` is True if Kafka has not answered a submission, which may therefore
     still start.
     """

@@ -21,8 +21,8 @@ from kafka_steward.triggers.loops import CheckLoop
 from kafka_steward.triggers.reporting import event_payload, set_gauge
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.alerts import Condition
-    from kafka_steward.execution.failure_detector import DetectionResult
+    from kafka_steward.execution.watch.alerts import Condition
+    from kafka_steward.execution.watch.failure_detector import DetectionResult
     from kafka_steward.hooks.cluster_config import ClusterConfig
     from kafka_steward.hooks.steward import ClusterSession, StewardHook
     from kafka_steward.journal.store import Journal
@@ -90,7 +90,7 @@ class CheckState:
 
 
 class AlertCheck(Check["Sequence[Condition]"]):
-    """Emits an event while people are to be told of something: see kafka_steward.execution.alerts."""
+    """Emits an event while people are to be told of something: see kafka_steward.execution.watch.alerts."""
 
     KIND = "alerts"
     WHAT = "look for what people should be told of"
@@ -107,8 +107,8 @@ class AlertCheck(Check["Sequence[Condition]"]):
 
     def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, Sequence[Condition], float]:
         """Find the conditions, and record the alerts."""
-        from kafka_steward.execution.alerts import read_plan_conditions, record_unrecorded_outage, update_alerts
-        from kafka_steward.execution.upkeep import ended_plans_with_leases
+        from kafka_steward.execution.watch.alerts import read_plan_conditions, record_unrecorded_outage, update_alerts
+        from kafka_steward.execution.watch.upkeep import ended_plans_with_leases
 
         journal = opened.journal
         now_ms = journal.now_ms()
@@ -185,7 +185,7 @@ def _state_of(check: Check[Any]) -> CheckState:
 
 def watch_conditions(conn_id: str, states: Collection[CheckState]) -> list[Condition]:
     """Return a condition for each check that has failed or stalled for long. Pure."""
-    from kafka_steward.execution.alerts import Condition
+    from kafka_steward.execution.watch.alerts import Condition
 
     found = []
     for state in states:
@@ -199,7 +199,7 @@ def watch_conditions(conn_id: str, states: Collection[CheckState]) -> list[Condi
 
 def failure_conditions(detected: DetectionResult | None) -> list[Condition]:
     """Return the conditions of failed brokers; none while it is unknown which brokers have failed. Pure."""
-    from kafka_steward.execution.alerts import OVERDUE_MS, Condition
+    from kafka_steward.execution.watch.alerts import OVERDUE_MS, Condition
 
     if detected is None:
         return []

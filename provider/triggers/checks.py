@@ -16,9 +16,9 @@ from kafka_steward.triggers.reporting import WatchReporter, emit_health, event_p
 
 if TYPE_CHECKING:
     from kafka_steward.cluster.health import CopiedBytes
-    from kafka_steward.execution.broker_joins import EmptyBrokers, JoinPollResult
-    from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
-    from kafka_steward.execution.watch_reports import CheckRecorder
+    from kafka_steward.execution.watch.broker_joins import EmptyBrokers, JoinPollResult
+    from kafka_steward.execution.watch.failure_detector import DetectionResult, FailureDetector
+    from kafka_steward.execution.watch.reports import CheckRecorder
     from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.observed import CheckReport
 
@@ -64,7 +64,7 @@ class Check(ABC, Generic[Found]):
     @cached_property
     def recorder(self) -> CheckRecorder:
         """What writes the state for the page."""
-        from kafka_steward.execution.watch_reports import CheckRecorder
+        from kafka_steward.execution.watch.reports import CheckRecorder
 
         return CheckRecorder()
 
@@ -106,7 +106,7 @@ class BrokerFailureCheck(Check["DetectionResult"]):
 
     def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, DetectionResult, float]:
         """Detect failed brokers."""
-        from kafka_steward.execution.failure_detector import FailureDetector
+        from kafka_steward.execution.watch.failure_detector import FailureDetector
         from kafka_steward.journal.audit import Actor
 
         if self._detector is None or self._detector[0] is not opened:
@@ -157,7 +157,7 @@ class BrokerJoinCheck(Check["JoinPollResult | None"]):
 
     def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, JoinPollResult | None, float]:
         """Check, and reconcile the pending replicas."""
-        from kafka_steward.execution.broker_joins import poll_joined_brokers
+        from kafka_steward.execution.watch.broker_joins import poll_joined_brokers
         from kafka_steward.journal.audit import Actor
 
         joined = poll_joined_brokers(
@@ -189,7 +189,7 @@ class EmptyBrokerCheck(Check["EmptyBrokers"]):
 
     def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, EmptyBrokers, float]:
         """Check, and record the empty brokers."""
-        from kafka_steward.execution.broker_joins import poll_empty_brokers
+        from kafka_steward.execution.watch.broker_joins import poll_empty_brokers
 
         found = poll_empty_brokers(opened.cluster, opened.journal, opened.settings, announce=self.emits)
         event = event_payload(opened, found.now_ms, found.due) if found.due else None
@@ -214,8 +214,8 @@ class ClusterHealthCheck(Check[None]):
 
     def poll(self, opened: ClusterSession) -> tuple[None, None, float]:
         """Measure, emit the metrics, and store the rows."""
-        from kafka_steward.execution.health import check_health
-        from kafka_steward.execution.watch_reports import broker_reports
+        from kafka_steward.execution.watch.health import check_health
+        from kafka_steward.execution.watch.reports import broker_reports
 
         every_s = opened.settings.health_interval
         if not every_s:

@@ -22,9 +22,9 @@ from kafka_steward.triggers.reporting import event_payload
 
 if TYPE_CHECKING:
     from kafka_steward.cluster.client import KafkaCluster
-    from kafka_steward.execution.failure_detector import DetectionResult
-    from kafka_steward.execution.observation import ObservedCluster
-    from kafka_steward.execution.watch_lease import ClusterLease, Standby
+    from kafka_steward.execution.watch.failure_detector import DetectionResult
+    from kafka_steward.execution.watch.lease import ClusterLease, Standby
+    from kafka_steward.execution.watch.observation import ObservedCluster
     from kafka_steward.hooks.steward import ClusterSession, StewardHook
     from kafka_steward.triggers.checks import BrokerFailureCheck
 
@@ -162,7 +162,7 @@ class CheckLoop:
         return outcomes
 
     def _pass_on(self, opened: ClusterSession, payloads: Mapping[str, Mapping[str, Any]]) -> None:
-        from kafka_steward.execution.watch_lease import pass_event_on
+        from kafka_steward.execution.watch.lease import pass_event_on
 
         for event in payloads.keys() & self._role.passed_on:
             pass_event_on(opened.journal, event, payloads[event])
@@ -227,7 +227,7 @@ class Tick:
     """What the ticks on one connection keep: the observation, the chores, and when the next decision is due."""
 
     def __init__(self, opened: ClusterSession) -> None:
-        from kafka_steward.execution.observation import ObservedCluster
+        from kafka_steward.execution.watch.observation import ObservedCluster
         from kafka_steward.journal.audit import Actor
 
         self.opened = opened
@@ -343,7 +343,7 @@ class DetectionLoop(CheckLoop):
         if verdict is None or isinstance(verdict, Exception):
             tick.reset()
             return
-        from kafka_steward.execution.upkeep import run_chores
+        from kafka_steward.execution.watch.upkeep import run_chores
 
         _, found, self._pause_s = verdict
         tick.decided(found)
@@ -354,7 +354,7 @@ class DetectionLoop(CheckLoop):
 
     def _find_standby(self, opened: ClusterSession) -> Standby | None:
         """Take the lease, or return who has it; take the events that were passed on to this watch."""
-        from kafka_steward.execution.watch_lease import ClusterLease, list_listened_events, listen_to_event
+        from kafka_steward.execution.watch.lease import ClusterLease, list_listened_events, listen_to_event
         from kafka_steward.journal.locks import new_holder_name
 
         self._lease = self._lease or ClusterLease(new_holder_name())
@@ -371,7 +371,7 @@ class DetectionLoop(CheckLoop):
         return replace(standby, pause_s=min(standby.pause_s, _PASSED_ON_S)) if mine else standby
 
     def _take(self, opened: ClusterSession, event: str, *, goes_on: bool) -> None:
-        from kafka_steward.execution.watch_lease import take_event
+        from kafka_steward.execution.watch.lease import take_event
 
         passed = take_event(opened.journal, event, goes_on=goes_on)
         if passed is not None:

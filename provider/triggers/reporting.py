@@ -15,7 +15,7 @@ from kafka_steward.assignment import counted
 from kafka_steward.escaping import printable
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.progress import Progress
+    from kafka_steward.execution.moves.progress import Progress
     from kafka_steward.hooks.steward import ClusterSession
 
 

@@ -18,9 +18,9 @@ from kafka_steward.triggers.base import ClusterTrigger
 from kafka_steward.triggers.reporting import ProgressLog, emit_progress
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.alerts import StallRecorder
-    from kafka_steward.execution.drive import StepRunner
-    from kafka_steward.execution.progress import Progress
+    from kafka_steward.execution.moves.progress import Progress
+    from kafka_steward.execution.plans.drive import StepRunner
+    from kafka_steward.execution.watch.alerts import StallRecorder
     from kafka_steward.hooks.steward import ClusterSession
 
 
@@ -47,7 +47,7 @@ class PlanStepper:
 
     def step(self, opened: ClusterSession) -> Progress:
         """Take one step, and return the progress."""
-        from kafka_steward.execution.alerts import StallRecorder
+        from kafka_steward.execution.watch.alerts import StallRecorder
 
         if self.latest is None or self.latest[0] is not opened:
             self.latest = opened, self._create_runner(opened)
@@ -120,7 +120,7 @@ class RunPlanTrigger(ClusterTrigger):
         return {"ended": progress.ended, "sentence": progress.sentence, "progress": _event_progress(progress)}
 
     async def _run_to_end(self) -> Progress:
-        from kafka_steward.execution.drive import DrivePolicy, Patience, drive
+        from kafka_steward.execution.plans.drive import DrivePolicy, Patience, drive
 
         log, interval_s = ProgressLog(self.log.info, time.monotonic), 0.0
 
@@ -149,7 +149,7 @@ class RunPlanTrigger(ClusterTrigger):
         return self._stepper.step(opened), opened.settings.step_interval
 
     def _new_runner(self, opened: ClusterSession) -> StepRunner:
-        from kafka_steward.execution.runner import PlanRunner
+        from kafka_steward.execution.plans.runner import PlanRunner
         from kafka_steward.journal.audit import Actor
 
         return PlanRunner(opened.context(Actor(**self.who)), self.digest)
@@ -186,7 +186,7 @@ def is_task_over(who: Mapping[str, Any], map_index: int = -1) -> bool:
 
 def request_cancel_and_step(opened: ClusterSession, digest: str, who: Mapping[str, Any], runner: StepRunner) -> str:
     """Record the request to cancel a plan, and run the first steps of it; return the result as a message."""
-    from kafka_steward.execution.lifecycle import request_cancel
+    from kafka_steward.execution.plans.lifecycle import request_cancel
     from kafka_steward.journal.audit import Actor
 
     try:

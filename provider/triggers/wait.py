@@ -16,7 +16,7 @@ from kafka_steward.escaping import printable
 from kafka_steward.triggers.base import ClusterTrigger
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.plan_report import OutOfSyncPartition
+    from kafka_steward.execution.plans.report import OutOfSyncPartition
     from kafka_steward.hooks.steward import ClusterSession
 
 
@@ -42,7 +42,7 @@ def evaluate_check(question: str, opened: ClusterSession, arguments: Mapping[str
 
 def check_broker_failures(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
     """Check for a broker whose grace period has expired and that no plan heals; `brokers` restricts it to some ids."""
-    from kafka_steward.execution.failure_detector import FailureDetector
+    from kafka_steward.execution.watch.failure_detector import FailureDetector
     from kafka_steward.journal.audit import Actor
 
     who = Actor(**(arguments.get("who") or {}))
@@ -59,8 +59,8 @@ def check_caught_up(opened: ClusterSession, arguments: Mapping[str, Any]) -> Che
     them. Of the cluster, what the gate leaves out is not waited for, and named. Raises PlanError for an unknown plan,
     and RequestError for a partition that does not exist.
     """
-    from kafka_steward.execution.plan_report import find_out_of_sync
-    from kafka_steward.execution.readiness import readiness_of
+    from kafka_steward.execution.plans.readiness import readiness_of
+    from kafka_steward.execution.plans.report import find_out_of_sync
 
     snapshot = opened.cluster.snapshot()
     if digest := arguments.get("plan"):
@@ -85,7 +85,7 @@ def check_caught_up(opened: ClusterSession, arguments: Mapping[str, Any]) -> Che
 
 def check_ready(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:  # noqa: ARG001 - all checks take arguments
     """Check that deferrable work may begin: full replication, nothing in flight, reassignments enabled."""
-    from kafka_steward.execution.readiness import check_readiness
+    from kafka_steward.execution.plans.readiness import check_readiness
 
     gate = check_readiness(opened.cluster, opened.journal, opened.settings)
     return CheckResult(gate.is_ready, gate.sentence, list(gate.reasons))
@@ -96,7 +96,7 @@ def check_broker_joins(opened: ClusterSession, arguments: Mapping[str, Any]) -> 
 
     With `brokers`, check that all of these are live.
     """
-    from kafka_steward.execution.broker_joins import poll_joined_brokers
+    from kafka_steward.execution.watch.broker_joins import poll_joined_brokers
     from kafka_steward.journal.audit import Actor
 
     who = Actor(**(arguments.get("who") or {}))
@@ -116,7 +116,7 @@ def check_broker_joins(opened: ClusterSession, arguments: Mapping[str, Any]) -> 
 
 def check_health_limits(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
     """Check that no measure of the cluster exceeds its limit (KIP-352). `limits` are by measure."""
-    from kafka_steward.execution.health import (
+    from kafka_steward.execution.watch.health import (
         AWAITED_LIMITS,
         check_health,
         health_message,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup, escape
 
 from kafka_steward.escaping import printable, utc_datetime, utc_text
-from kafka_steward.execution.plan_report import format_bytes, format_duration
+from kafka_steward.execution.plans.report import format_bytes, format_duration
 from kafka_steward.journal.observed import PlanReport
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.page_data.clusters import ClusterState, ClusterSummary

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import Move
-from kafka_steward.execution.alerts import ALERTS
+from kafka_steward.execution.watch.alerts import ALERTS
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from tests.airflow.conftest import Desk
 from tests.eventually import eventually

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import Move
-from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import MoveState, Phase, PlanStatus

@@ -8,8 +8,8 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.request_documents import request_add
-from kafka_steward.execution.cancel_signal import send_cancel_signal
-from kafka_steward.execution.readiness import announced_restarts
+from kafka_steward.execution.announcements import announced_restarts
+from kafka_steward.execution.plans.cancel_signal import send_cancel_signal
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor

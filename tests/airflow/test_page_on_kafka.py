@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_steward.assignment import Assignment
-from kafka_steward.execution.topics import unwatched_reason
+from kafka_steward.execution.topics.creation import unwatched_reason
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import PlanStatus

@@ -18,10 +18,10 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cli import Exit
 from kafka_steward.cli.foreground import bar_text, open_progress_bar, patient
 from kafka_steward.errors import ClusterUnreachable, JournalUnreachable, PlanError
-from kafka_steward.execution.drive import DrivePolicy, call_with_patience, run_to_end
-from kafka_steward.execution.progress import Progress, progress_of
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.throttle_rates import ExternalRate, ThrottleSide
+from kafka_steward.execution.moves.progress import Progress, progress_of
+from kafka_steward.execution.plans.drive import DrivePolicy, call_with_patience, run_to_end
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.throttles.rates import ExternalRate, ThrottleSide
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from tests.cli.scene import CLUSTER, Scene

@@ -16,10 +16,10 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cli.foreground import Foreground
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.execution.lifecycle import change_plan_throttle, request_cancel
+from kafka_steward.execution.plans.lifecycle import change_plan_throttle, request_cancel
+from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.throttle_rates import ThrottleSide
+from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus

@@ -14,8 +14,8 @@ from kafka_steward.cli import Exit
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import SandboxFailed
-from kafka_steward.execution.health import DEFAULT_LIMITS, check_health, health_message, violated_limits
-from kafka_steward.execution.throttle_rates import ThrottleSide
+from kafka_steward.execution.throttles.rates import ThrottleSide
+from kafka_steward.execution.watch.health import DEFAULT_LIMITS, check_health, health_message, violated_limits
 from kafka_steward.hooks.steward import ClusterSession, StewardHook
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.client import admin_client

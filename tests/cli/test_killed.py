@@ -11,7 +11,7 @@ import pytest
 
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.execution.throttle_rates import ThrottleSide
+from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.hooks.steward import ClusterSession, StewardHook
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import MoveState, PlanStatus

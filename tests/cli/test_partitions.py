@@ -13,7 +13,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cli import get_kafka_steward_commands
 from kafka_steward.cluster.health import PartitionCondition
-from kafka_steward.execution.topics import TopicSpec, create_topic
+from kafka_steward.execution.topics.creation import TopicSpec, create_topic
 from kafka_steward.sandbox import Sandbox
 from tests.airflow_home import Connect
 from tests.cli.calling import run

@@ -12,7 +12,7 @@ import pytest
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.leftover_throttles import survey_throttles
+from kafka_steward.execution.throttles.leftovers import survey_throttles
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings

@@ -21,10 +21,10 @@ from kafka_steward.cli import Exit
 from kafka_steward.cli.manage import overall_exit, partition_statuses
 from kafka_steward.cli.show import late_step_lines
 from kafka_steward.cluster.state import Partition
-from kafka_steward.execution.move_recovery import HIDDEN
+from kafka_steward.execution.cluster_queries import HIDDEN
+from kafka_steward.execution.plans.progress_reports import proof_summary
+from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.progress_reports import proof_summary
-from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.alerts import (
+from kafka_steward.execution.watch.alerts import (
     ALERTS,
     OVERDUE_MS,
     PAUSED_MS,

@@ -15,9 +15,12 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.capacities import PATTERN, parse_capacities
 from kafka_steward.cluster.state import BrokerLogDirs
 from kafka_steward.errors import PlanError, RequestError, SettingError
-from kafka_steward.execution.moves import HoldReason
-from kafka_steward.execution.named_directories import check_directories, held_directories
-from kafka_steward.execution.plan_report import (
+from kafka_steward.execution.announcements import disable_reassignment
+from kafka_steward.execution.moves.directories import check_directories, held_directories
+from kafka_steward.execution.moves.states import HoldReason
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.readiness import KnownState, LeftOut, check_readiness, evaluate_readiness
+from kafka_steward.execution.plans.report import (
     REASONS_TO_LEAVE,
     DrainStatus,
     constraint_regressions,
@@ -26,22 +29,14 @@ from kafka_steward.execution.plan_report import (
     plan_tables,
     refuse_invalid_drain,
 )
-from kafka_steward.execution.plan_requests import (
+from kafka_steward.execution.plans.requests import (
     no_op_reason,
     parse_assignments,
     planner_options,
     validate_against_cluster,
 )
+from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.readiness import (
-    KnownState,
-    LeftOut,
-    check_readiness,
-    disable_reassignment,
-    evaluate_readiness,
-)
-from kafka_steward.execution.snapshot import take_snapshot
 from kafka_steward.journal import paths
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import read_snapshot

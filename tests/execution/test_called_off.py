@@ -10,19 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_steward.errors import PlanError, RequestError
-from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
-from kafka_steward.execution.failure_records import delete_entry
-from kafka_steward.execution.failures import Failure, called_off_brokers
-from kafka_steward.execution.lifecycle import abandon_plan
-from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.preflight_inputs import restarting_brokers
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.readiness import (
+from kafka_steward.execution.announcements import (
     AnnouncedRestart,
     announce_restart,
     announced_restarts,
     expired_announcements,
 )
+from kafka_steward.execution.failures.records import delete_entry
+from kafka_steward.execution.failures.rules import Failure, called_off_brokers
+from kafka_steward.execution.moves.preflight_inputs import restarting_brokers
+from kafka_steward.execution.plans.lifecycle import abandon_plan
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.execution.watch.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal

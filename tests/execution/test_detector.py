@@ -15,11 +15,11 @@ from kafka_steward.assignment import TopicPartition, begin_with_brokers, name_br
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterUnreachable
 from kafka_steward.escaping import utc_text
-from kafka_steward.execution.failure_detector import CALM_MS, LOST_MS, DetectionResult, FailureDetector
-from kafka_steward.execution.lifecycle import request_cancel
+from kafka_steward.execution.announcements import announce_restart
+from kafka_steward.execution.plans.lifecycle import request_cancel
+from kafka_steward.execution.plans.publishing import publish_plan
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.readiness import announce_restart
+from kafka_steward.execution.watch.failure_detector import CALM_MS, LOST_MS, DetectionResult, FailureDetector
 from kafka_steward.journal.observed import CheckState
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.settings import Settings

@@ -18,9 +18,9 @@ import pytest
 from kafka_steward.assignment import Assignment, Operation, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs
 from kafka_steward.errors import KafkaRefused, KafkaTimeout, VersionConflict
-from kafka_steward.execution.concurrency import Pressure
-from kafka_steward.execution.moves import HoldReason
-from kafka_steward.execution.readiness import record_unsettled
+from kafka_steward.execution.moves.concurrency import Pressure
+from kafka_steward.execution.moves.states import HoldReason
+from kafka_steward.execution.unsettled import record_unsettled
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.records import MoveState, PlanStatus
 from kafka_steward.settings import Settings

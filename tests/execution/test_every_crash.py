@@ -16,19 +16,19 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster import transport
 from kafka_steward.errors import ClusterError, JournalError
-from kafka_steward.execution import preflight_inputs
-from kafka_steward.execution.failure_detector import DetectionResult
-from kafka_steward.execution.leftover_throttles import (
+from kafka_steward.execution.moves import preflight_inputs
+from kafka_steward.execution.moves.progress import Progress
+from kafka_steward.execution.plans.lifecycle import request_cancel
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.rollback import find_unfinished_cancels
+from kafka_steward.execution.plans.runner import PlanRunner
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.throttles.leftovers import (
     ExternalThrottle,
     remove_leftover_throttles,
     survey_throttles,
 )
-from kafka_steward.execution.lifecycle import request_cancel
-from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.progress import Progress
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.rollback import find_unfinished_cancels
-from kafka_steward.execution.runner import PlanRunner
+from kafka_steward.execution.watch.failure_detector import DetectionResult
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.kip_documents import CancelRequest

@@ -13,11 +13,29 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Directory
 from kafka_steward.errors import RequestError
-from kafka_steward.execution.drive import DrivePolicy, run_to_end
-from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
-from kafka_steward.execution.failure_reports import report_broker, report_log_dirs, withdraw_log_dirs, withdraw_report
-from kafka_steward.execution.failures import FailureDecision, LivenessView, decide_log_dir_failures, log_dir_message
-from kafka_steward.execution.health import (
+from kafka_steward.execution.announcements import announce_restart
+from kafka_steward.execution.failures.rules import (
+    FailureDecision,
+    LivenessView,
+    decide_log_dir_failures,
+    log_dir_message,
+)
+from kafka_steward.execution.plans.drive import DrivePolicy, run_to_end
+from kafka_steward.execution.plans.lifecycle import abandon_plan, is_fully_replicated
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.readiness import LeftOut, check_readiness
+from kafka_steward.execution.plans.runner import PlanRunner
+from kafka_steward.execution.plans.snapshot import take_snapshot
+from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.execution.topics.creation import TopicSpec, create_topic
+from kafka_steward.execution.watch.failure_detector import DetectionResult, FailureDetector
+from kafka_steward.execution.watch.failure_reports import (
+    report_broker,
+    report_log_dirs,
+    withdraw_log_dirs,
+    withdraw_report,
+)
+from kafka_steward.execution.watch.health import (
     DEFAULT_LIMITS,
     check_health,
     health_message,
@@ -26,13 +44,6 @@ from kafka_steward.execution.health import (
     validate_limits,
     violated_limits,
 )
-from kafka_steward.execution.lifecycle import abandon_plan, is_fully_replicated
-from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.readiness import LeftOut, announce_restart, check_readiness
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.topics import TopicSpec, create_topic
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import MoveRow
 from kafka_steward.journal.store import Journal

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import DocumentError
-from kafka_steward.execution.failures import (
+from kafka_steward.execution.failures.rules import (
     Failure,
     FailureDecision,
     LivenessView,

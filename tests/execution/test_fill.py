@@ -11,21 +11,27 @@ import sqlalchemy as sa
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused, KafkaTimeout, VersionConflict
-from kafka_steward.execution.broker_joins import (
+from kafka_steward.execution.cluster_queries import cordoned_brokers
+from kafka_steward.execution.plans.drive import DrivePolicy, run_to_end
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.runner import PlanRunner
+from kafka_steward.execution.plans.snapshot import take_snapshot
+from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.execution.topics.creation import (
+    CreateTopicResult,
+    TopicSpec,
+    add_partitions,
+    create_topic,
+    unwatched_reason,
+)
+from kafka_steward.execution.topics.pending_replicas import list_pending, reconcile_pending
+from kafka_steward.execution.topics.pending_state import target_replication_factors
+from kafka_steward.execution.watch.broker_joins import (
     claim_empty_brokers,
     poll_empty_brokers,
     poll_joined_brokers,
     update_empty_brokers,
 )
-from kafka_steward.execution.cluster_queries import cordoned_brokers
-from kafka_steward.execution.drive import DrivePolicy, run_to_end
-from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
-from kafka_steward.execution.pending_state import target_replication_factors
-from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.topics import CreateTopicResult, TopicSpec, add_partitions, create_topic, unwatched_reason
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import PENDING_REPLICAS, EmptyBrokersDocument, PlanRecord
 from kafka_steward.journal.store import Journal, open_journal

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.readiness import announce_restart, disable_reassignment, enable_reassignment
+from kafka_steward.execution.announcements import announce_restart, disable_reassignment, enable_reassignment
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import MoveState, PlanStatus
 from kafka_steward.settings import Settings

@@ -12,23 +12,23 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal_error
 from kafka_steward.document_api.request_intake import PartialCancel
 from kafka_steward.errors import KafkaRefused, PlanError, RequestError
-from kafka_steward.execution import upkeep
-from kafka_steward.execution.broker_joins import poll_joined_brokers
-from kafka_steward.execution.cluster_queries import find_hidden_topics, with_hidden_topics
+from kafka_steward.execution.cluster_queries import HIDDEN, find_hidden_topics, with_hidden_topics
 from kafka_steward.execution.effects import elect_preferred_leaders
-from kafka_steward.execution.in_flight_records import record_in_flight
-from kafka_steward.execution.late_submissions import LateRetraction, late_reversal
-from kafka_steward.execution.lifecycle import request_cancel
-from kafka_steward.execution.move_recovery import HIDDEN, plan_rollback_moves
-from kafka_steward.execution.moves import Held, HoldReason
-from kafka_steward.execution.pending_replicas import reconcile_pending, record_pending
-from kafka_steward.execution.pending_state import PendingState
-from kafka_steward.execution.plan_requests import validate_against_cluster
+from kafka_steward.execution.moves.in_flight import record_in_flight
+from kafka_steward.execution.moves.late_submissions import LateRetraction, late_reversal
+from kafka_steward.execution.moves.recovery import plan_rollback_moves
+from kafka_steward.execution.moves.states import Held, HoldReason
+from kafka_steward.execution.plans.lifecycle import request_cancel
+from kafka_steward.execution.plans.requests import validate_against_cluster
+from kafka_steward.execution.plans.snapshot import take_snapshot
+from kafka_steward.execution.plans.undo_verification import verify_undone
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.topics import add_deferred_partitions, add_partitions
-from kafka_steward.execution.undo_verification import verify_undone
-from kafka_steward.execution.upkeep import release_orphaned_throttles, run_chores
+from kafka_steward.execution.topics.creation import add_deferred_partitions, add_partitions
+from kafka_steward.execution.topics.pending_replicas import reconcile_pending, record_pending
+from kafka_steward.execution.topics.pending_state import PendingState
+from kafka_steward.execution.watch import upkeep
+from kafka_steward.execution.watch.broker_joins import poll_joined_brokers
+from kafka_steward.execution.watch.upkeep import release_orphaned_throttles, run_chores
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import InFlight
 from kafka_steward.journal.records import (

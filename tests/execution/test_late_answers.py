@@ -13,14 +13,14 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.request_intake import PartialCancel
 from kafka_steward.errors import JournalError, KafkaRefused, KafkaTimeout, LockLost, PlanError
-from kafka_steward.execution.drive import DrivePolicy, StepRunner, run_to_end
-from kafka_steward.execution.in_flight_records import record_in_flight
-from kafka_steward.execution.late_submissions import LateRetraction, late_reversal
-from kafka_steward.execution.lifecycle import request_cancel
+from kafka_steward.execution.moves.in_flight import record_in_flight
+from kafka_steward.execution.moves.late_submissions import LateRetraction, late_reversal
+from kafka_steward.execution.plans.drive import DrivePolicy, StepRunner, run_to_end
+from kafka_steward.execution.plans.lifecycle import request_cancel
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.upkeep import run_chores
+from kafka_steward.execution.watch.upkeep import run_chores
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanStatus

@@ -8,9 +8,9 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import DocumentError, PlanError
-from kafka_steward.execution.lifecycle import Scope
+from kafka_steward.execution.plans.lifecycle import Scope
+from kafka_steward.execution.plans.publishing import publish_plan
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings

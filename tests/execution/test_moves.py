@@ -9,14 +9,16 @@ import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import Broker, Partition, Snapshot
-from kafka_steward.execution.move_recovery import (
+from kafka_steward.execution.moves.observe import TRANSITION_OF, Observation, observe_move, observe_moves
+from kafka_steward.execution.moves.observe import ObservedState as State
+from kafka_steward.execution.moves.recovery import (
     dead_target_brokers,
     dead_target_reason,
     find_changing_plan,
     find_unfinishable_moves,
     plan_rollback_moves,
 )
-from kafka_steward.execution.moves import (
+from kafka_steward.execution.moves.states import (
     OPEN,
     SETTLED,
     TRANSITIONS,
@@ -29,8 +31,6 @@ from kafka_steward.execution.moves import (
     no_progress_possible,
     phase_of,
 )
-from kafka_steward.execution.observe import TRANSITION_OF, Observation, observe_move, observe_moves
-from kafka_steward.execution.observe import ObservedState as State
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanStatus
 from tests.execution.looks import brokers, look, part
 from tests.simulated_plan import move

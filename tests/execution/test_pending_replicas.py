@@ -11,18 +11,7 @@ from hypothesis import strategies as st
 from kafka_steward.assignment import Operation, TopicPartition
 from kafka_steward.cluster.state import Broker, Partition
 from kafka_steward.errors import DocumentError, KafkaRefused, RequestError
-from kafka_steward.execution.broker_joins import poll_joined_brokers
-from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
-from kafka_steward.execution.pending_state import (
-    PROPAGATION_MS,
-    PendingReplica,
-    PendingState,
-    eligible_brokers,
-    evaluate_pending,
-    find_fillable,
-    target_replication_factors,
-)
-from kafka_steward.execution.topics import (
+from kafka_steward.execution.topics.creation import (
     AddPartitionsResult,
     CreateTopicResult,
     TopicSpec,
@@ -32,6 +21,17 @@ from kafka_steward.execution.topics import (
     create_topic,
     find_known_brokers,
 )
+from kafka_steward.execution.topics.pending_replicas import list_pending, reconcile_pending
+from kafka_steward.execution.topics.pending_state import (
+    PROPAGATION_MS,
+    PendingReplica,
+    PendingState,
+    eligible_brokers,
+    evaluate_pending,
+    find_fillable,
+    target_replication_factors,
+)
+from kafka_steward.execution.watch.broker_joins import poll_joined_brokers
 from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.records import PENDING_REPLICAS, PendingReplicas
 from kafka_steward.journal.store import Journal

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import Move, MoveReason, TopicPartition
-from kafka_steward.execution.plan_report import (
+from kafka_steward.execution.plans.report import (
     OutOfSyncPartition,
     PlanOutcome,
     find_out_of_sync,
@@ -17,7 +17,7 @@ from kafka_steward.execution.plan_report import (
     plan_summary,
     summarize_outcome,
 )
-from kafka_steward.execution.throttle_rates import ineffective_message
+from kafka_steward.execution.throttles.rates import ineffective_message
 from kafka_steward.journal.records import MoveRow, MoveState
 from kafka_steward.planning.solver.problem import Disposition
 from tests.builders import cluster, plan_with, snapshot_of

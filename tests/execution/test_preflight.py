@@ -10,10 +10,8 @@ import pytest
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Directory
 from kafka_steward.errors import KafkaRefused
-from kafka_steward.execution import verdicts
-from kafka_steward.execution.moves import Held
-from kafka_steward.execution.moves import HoldReason as Reason
-from kafka_steward.execution.preflight import (
+from kafka_steward.execution.moves import verdicts
+from kafka_steward.execution.moves.preflight import (
     CHECKS,
     IncomingReplica,
     LogDirRoom,
@@ -26,7 +24,9 @@ from kafka_steward.execution.preflight import (
     place_replica,
     preflight,
 )
-from kafka_steward.execution.verdicts import KnownVerdicts
+from kafka_steward.execution.moves.states import Held
+from kafka_steward.execution.moves.states import HoldReason as Reason
+from kafka_steward.execution.moves.verdicts import KnownVerdicts
 from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.records import MoveRow, MoveState
 from kafka_steward.settings import Settings

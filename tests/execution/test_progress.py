@@ -9,9 +9,8 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs
-from kafka_steward.execution.concurrency import Pressure
-from kafka_steward.execution.moves import Held, HoldReason, bytes_to_copy
-from kafka_steward.execution.progress import (
+from kafka_steward.execution.moves.concurrency import Pressure
+from kafka_steward.execution.moves.progress import (
     Progress,
     TransferRate,
     arrived_bytes,
@@ -22,6 +21,7 @@ from kafka_steward.execution.progress import (
     next_step_s,
     progress_of,
 )
+from kafka_steward.execution.moves.states import Held, HoldReason, bytes_to_copy
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus

@@ -16,9 +16,10 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.health import BrokerLoad, Health
 from kafka_steward.document_api.document_reports import DocumentReporter, document_values
 from kafka_steward.errors import JournalError, JournalUnreachable, LockLost
-from kafka_steward.execution.concurrency import Pressure
-from kafka_steward.execution.moves import Held, HoldReason
-from kafka_steward.execution.progress_reports import (
+from kafka_steward.execution.announcements import enable_reassignment
+from kafka_steward.execution.moves.concurrency import Pressure
+from kafka_steward.execution.moves.states import Held, HoldReason
+from kafka_steward.execution.plans.progress_reports import (
     EVERY_S,
     ProgressRecorder,
     progress_report,
@@ -26,8 +27,7 @@ from kafka_steward.execution.progress_reports import (
     report_publication,
     report_request,
 )
-from kafka_steward.execution.readiness import enable_reassignment
-from kafka_steward.execution.watch_reports import broker_reports
+from kafka_steward.execution.watch.reports import broker_reports
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.observed import ApprovalState, BrokerChange, BrokerReport, HeldGroup, PlanReport

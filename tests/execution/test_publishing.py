@@ -12,15 +12,22 @@ import pytest
 
 from kafka_steward.assignment import Move, MoveReason, TopicPartition
 from kafka_steward.errors import PlanError, SlotTaken
-from kafka_steward.execution.approval_request import make_approval_request
-from kafka_steward.execution.failure_detector import FailureDetector
-from kafka_steward.execution.failure_records import FAILED_LOG_DIRS, FAILURES
-from kafka_steward.execution.failures import EndedHeal, Failure
-from kafka_steward.execution.lifecycle import abandon_plan, request_cancel, resume_plan
-from kafka_steward.execution.moves import HoldReason
-from kafka_steward.execution.plan_report import plan_summary
-from kafka_steward.execution.plan_resolution import resolve_plan
-from kafka_steward.execution.plan_slot import (
+from kafka_steward.execution.failures.records import FAILED_LOG_DIRS, FAILURES
+from kafka_steward.execution.failures.rules import EndedHeal, Failure
+from kafka_steward.execution.moves.states import HoldReason
+from kafka_steward.execution.plans.approval_request import make_approval_request
+from kafka_steward.execution.plans.lifecycle import abandon_plan, request_cancel, resume_plan
+from kafka_steward.execution.plans.publishing import (
+    approval_exemption,
+    approve_plan,
+    publish_plan,
+    refuse_unapproved,
+    reject_plan,
+)
+from kafka_steward.execution.plans.report import plan_summary
+from kafka_steward.execution.plans.resolution import resolve_plan
+from kafka_steward.execution.plans.runner import PlanRunner
+from kafka_steward.execution.plans.slot import (
     ClaimOutcome,
     claim_slot,
     current_plans,
@@ -30,16 +37,9 @@ from kafka_steward.execution.plan_slot import (
     release_slot,
     waiting_reason,
 )
+from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import (
-    approval_exemption,
-    approve_plan,
-    publish_plan,
-    refuse_unapproved,
-    reject_plan,
-)
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.execution.watch.failure_detector import FailureDetector
 from kafka_steward.journal.listing import DocumentCollection
 from kafka_steward.journal.records import Approval, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal

@@ -15,9 +15,9 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.health import rack_violations
 from kafka_steward.cluster.state import Broker, Partition, Snapshot
 from kafka_steward.errors import PlanError, RequestError
-from kafka_steward.execution.health import DEFAULT_LIMITS, check_health, health_message, violated_limits
-from kafka_steward.execution.plan_requests import planner_options
-from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.execution.plans.requests import planner_options
+from kafka_steward.execution.plans.snapshot import take_snapshot
+from kafka_steward.execution.watch.health import DEFAULT_LIMITS, check_health, health_message, violated_limits
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_snapshot
 from kafka_steward.rebalance_request import RebalanceRequest

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from kafka_steward.cluster.state import Partition
-from kafka_steward.execution.reversal import NextAction, Reversal, next_action
-from kafka_steward.execution.reversal import ReversalState as State
+from kafka_steward.execution.moves.reversal import NextAction, Reversal, next_action
+from kafka_steward.execution.moves.reversal import ReversalState as State
 from tests.execution.looks import brokers, part
 from tests.simulated_plan import move
 

@@ -11,11 +11,11 @@ import pytest
 
 from kafka_steward.assignment import Move, Operation, TopicPartition
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.concurrency import outside_window_reason
-from kafka_steward.execution.drive import DrivePolicy, run_to_end
-from kafka_steward.execution.moves import HoldReason
+from kafka_steward.execution.moves.concurrency import outside_window_reason
+from kafka_steward.execution.moves.states import HoldReason
+from kafka_steward.execution.plans.drive import DrivePolicy, run_to_end
+from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.listing import QUARANTINE, QuarantinedDocument, quarantine_document

@@ -26,14 +26,14 @@ from hypothesis.stateful import (
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import ClusterError, JournalError, PlanError
-from kafka_steward.execution.drive import StepRunner
-from kafka_steward.execution.lifecycle import change_plan_throttle, request_cancel, resume_plan
+from kafka_steward.execution.moves.staging import intermediate_assignments
+from kafka_steward.execution.plans.drive import StepRunner
+from kafka_steward.execution.plans.lifecycle import change_plan_throttle, request_cancel, resume_plan
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.rollback import find_left_alone, find_unfinished_cancels
+from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.rollback import find_left_alone, find_unfinished_cancels
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.staging import intermediate_assignments
-from kafka_steward.execution.upkeep import pause_idle_plans
+from kafka_steward.execution.watch.upkeep import pause_idle_plans
 from kafka_steward.journal import paths
 from kafka_steward.journal.locks import PlanSlot
 from kafka_steward.journal.plans import ORPHAN_MS

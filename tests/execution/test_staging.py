@@ -11,12 +11,7 @@ import pytest
 from kafka_steward.assignment import Assignment, Move, Operation, TopicPartition
 from kafka_steward.cluster.state import Partition
 from kafka_steward.document_api.request_intake import PartialCancel
-from kafka_steward.execution.drive import DrivePolicy, run_to_end
-from kafka_steward.execution.lifecycle import request_cancel
-from kafka_steward.execution.pending_replicas import list_pending
-from kafka_steward.execution.pending_state import PendingState
-from kafka_steward.execution.snapshot import begun_moves, take_snapshot
-from kafka_steward.execution.staging import (
+from kafka_steward.execution.moves.staging import (
     can_roll_back_stages,
     intermediate_assignments,
     is_rolling_back,
@@ -28,8 +23,13 @@ from kafka_steward.execution.staging import (
     stage_text,
     target_in_flight,
 )
-from kafka_steward.execution.topics import TopicSpec, create_topic
-from kafka_steward.execution.undo_verification import verify_undone
+from kafka_steward.execution.plans.drive import DrivePolicy, run_to_end
+from kafka_steward.execution.plans.lifecycle import request_cancel
+from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot
+from kafka_steward.execution.plans.undo_verification import verify_undone
+from kafka_steward.execution.topics.creation import TopicSpec, create_topic
+from kafka_steward.execution.topics.pending_replicas import list_pending
+from kafka_steward.execution.topics.pending_state import PendingState
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import MoveRow, MoveState, PlanStatus

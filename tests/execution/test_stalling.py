@@ -8,7 +8,8 @@ import pytest
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Partition
-from kafka_steward.execution.move_recovery import (
+from kafka_steward.execution.moves.observe import Observation, ObservedState
+from kafka_steward.execution.moves.recovery import (
     EXTERNAL_CANCEL,
     GIVEN_UP,
     INDIVIDUAL_CANCEL,
@@ -20,7 +21,6 @@ from kafka_steward.execution.move_recovery import (
     sample_lag,
     stall_message,
 )
-from kafka_steward.execution.observe import Observation, ObservedState
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanStatus
 from kafka_steward.settings import Settings
 from tests.execution.looks import look, part

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp, parse_list
 from kafka_steward.execution.effects import AuditedCalls
-from kafka_steward.execution.throttle_rates import (
+from kafka_steward.execution.throttles.leases import ThrottleLeases
+from kafka_steward.execution.throttles.rates import (
     NO_DEMAND,
     ThrottleDemand,
     ThrottleSide,
@@ -18,7 +19,6 @@ from kafka_steward.execution.throttle_rates import (
     rate_restoring_change,
     throttle_demand,
 )
-from kafka_steward.execution.throttles import ThrottleLeases
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import ThrottleLease
 from kafka_steward.journal.store import Journal

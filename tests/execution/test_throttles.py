@@ -11,10 +11,10 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.configs import BrokerRate
 from kafka_steward.errors import PlanError, VersionConflict
-from kafka_steward.execution.lifecycle import change_plan_throttle, throttle_message
-from kafka_steward.execution.throttle_rates import ExternalRate, ThrottleSide, ineffective_message
-from kafka_steward.execution.throttles import list_external_rates
-from kafka_steward.execution.upkeep import pause_idle_plans
+from kafka_steward.execution.plans.lifecycle import change_plan_throttle, throttle_message
+from kafka_steward.execution.throttles.leases import list_external_rates
+from kafka_steward.execution.throttles.rates import ExternalRate, ThrottleSide, ineffective_message
+from kafka_steward.execution.watch.upkeep import pause_idle_plans
 from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings

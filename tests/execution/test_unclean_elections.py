@@ -12,11 +12,11 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.metadata_freshness import MetadataReconciler
 from kafka_steward.cluster.requests import INVALID_ASSIGNMENT, refusal_error
 from kafka_steward.cluster.state import Partition
-from kafka_steward.execution.lifecycle import Scope, request_cancel
-from kafka_steward.execution.moves import HoldReason
-from kafka_steward.execution.readiness import announce_restart
-from kafka_steward.execution.staging import as_completed_stage, next_stage, part_in_flight
-from kafka_steward.execution.undo_verification import verify_undone
+from kafka_steward.execution.announcements import announce_restart
+from kafka_steward.execution.moves.staging import as_completed_stage, next_stage, part_in_flight
+from kafka_steward.execution.moves.states import HoldReason
+from kafka_steward.execution.plans.lifecycle import Scope, request_cancel
+from kafka_steward.execution.plans.undo_verification import verify_undone
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanStatus

@@ -10,18 +10,18 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused, PlanError
-from kafka_steward.execution.drive import DrivePolicy, run_to_end
-from kafka_steward.execution.lifecycle import (
+from kafka_steward.execution.moves.progress import Progress
+from kafka_steward.execution.plans.drive import DrivePolicy, run_to_end
+from kafka_steward.execution.plans.lifecycle import (
     Scope,
     abandon_plan,
     change_plan_throttle,
     request_cancel,
     throttle_message,
 )
+from kafka_steward.execution.plans.rollback import SkippedPartition, find_unfinished_cancels, publish_rollback
+from kafka_steward.execution.plans.undo_verification import UndoVerification, find_unrestored_partitions, verify_undone
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.progress import Progress
-from kafka_steward.execution.rollback import SkippedPartition, find_unfinished_cancels, publish_rollback
-from kafka_steward.execution.undo_verification import UndoVerification, find_unrestored_partitions, verify_undone
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanStatus

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.lifecycle import request_cancel
+from kafka_steward.execution.plans.lifecycle import request_cancel
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from tests.simulated_plan import WHO, World, memory_journal, move

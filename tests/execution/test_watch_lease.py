@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_steward.execution.watch_lease import (
+from kafka_steward.execution.watch.lease import (
     RENEWED_MS,
     TTL_MS,
     ClusterLease,

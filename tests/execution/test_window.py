@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.execution import concurrency
-from kafka_steward.execution.concurrency import (
+from kafka_steward.execution.moves import concurrency
+from kafka_steward.execution.moves.concurrency import (
     ActiveTransfer,
     ConcurrencyLimits,
     LearnedWindow,
@@ -23,8 +23,8 @@ from kafka_steward.execution.concurrency import (
     pressure_message,
     select_chunk_moves,
 )
-from kafka_steward.execution.preflight import LogDirRoom
-from kafka_steward.execution.settled_moves import SettledMoves
+from kafka_steward.execution.moves.preflight import LogDirRoom
+from kafka_steward.execution.moves.settled import SettledMoves
 from kafka_steward.journal.records import MoveRow, MoveState
 from tests.simulated_plan import move
 from tests.simulator import Simulator

@@ -15,11 +15,11 @@ from sqlalchemy import make_url
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import JournalError, SettingError, WrongJournal
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.runner import PlanRunner
+from kafka_steward.execution.plans.snapshot import take_snapshot
+from kafka_steward.execution.plans.undo_verification import verify_undone
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.undo_verification import verify_undone
 from kafka_steward.hooks.cluster_config import (
     ClusterConfig,
     ConnectionFields,

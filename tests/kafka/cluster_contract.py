@@ -15,8 +15,8 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.configs import BrokerRate, ConfigChange, ConfigOp
 from kafka_steward.cluster.state import Partition
 from kafka_steward.errors import BrokerUnreachable, KafkaRefused
-from kafka_steward.execution.throttle_rates import ThrottleSide
-from kafka_steward.execution.topics import TopicAdminPort
+from kafka_steward.execution.throttles.rates import ThrottleSide
+from kafka_steward.execution.topics.creation import TopicAdminPort
 from tests.present import present
 from tests.throttles import add_entries, entries, rates, set_rates
 

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.execution.throttle_rates import ThrottleSide
+from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
 

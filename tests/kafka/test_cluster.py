@@ -22,7 +22,7 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.connection import client_config
 from kafka_steward.errors import AuthenticationFailed, ClusterUnreachable, SettingError, WrongCluster
-from kafka_steward.execution.snapshot import take_snapshot
+from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.spark.job import parse_command_line, write_reassignments
 from kafka_steward.sandbox import Sandbox

@@ -10,7 +10,7 @@ import pytest
 from kafka_steward.assignment import Assignment
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.execution.throttle_rates import ThrottleSide
+from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
 from tests.kafka.cluster_contract import FAST_BYTES_PER_S, ClusterContract, Place, assert_hides

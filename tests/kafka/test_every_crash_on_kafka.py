@@ -19,11 +19,11 @@ import pytest
 from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import ClusterError, JournalError
-from kafka_steward.execution.drive import StepRunner
+from kafka_steward.execution.plans.drive import StepRunner
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.throttle_rates import ThrottleSide
+from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.journal.audit import Action, Actor, Audit
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal, open_journal

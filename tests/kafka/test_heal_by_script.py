@@ -18,18 +18,18 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterError, KafkaRefused, RequestError
-from kafka_steward.execution.broker_joins import JoinPollResult, poll_joined_brokers
 from kafka_steward.execution.effects import elect_preferred_leaders, find_not_led_by_preferred
-from kafka_steward.execution.failure_detector import DetectionResult
-from kafka_steward.execution.moves import HoldReason
-from kafka_steward.execution.pending_replicas import list_pending, reconcile_pending
-from kafka_steward.execution.pending_state import target_replication_factors
-from kafka_steward.execution.plan_report import find_out_of_sync
+from kafka_steward.execution.moves.states import HoldReason
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.report import find_out_of_sync
+from kafka_steward.execution.plans.runner import PlanRunner
+from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.topics import TopicSpec, add_deferred_partitions, add_partitions, create_topic
+from kafka_steward.execution.topics.creation import TopicSpec, add_deferred_partitions, add_partitions, create_topic
+from kafka_steward.execution.topics.pending_replicas import list_pending, reconcile_pending
+from kafka_steward.execution.topics.pending_state import target_replication_factors
+from kafka_steward.execution.watch.broker_joins import JoinPollResult, poll_joined_brokers
+from kafka_steward.execution.watch.failure_detector import DetectionResult
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, Outcome
 from kafka_steward.journal.kip_documents import Chunk

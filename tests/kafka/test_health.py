@@ -22,8 +22,8 @@ from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.health import CopiedBytes, Health, down_votes, failed_brokers
 from kafka_steward.cluster.state import bytes_missing, lag, partitions_by_broker
 from kafka_steward.errors import BrokerUnreachable, KafkaTimeout
-from kafka_steward.execution.health import check_health, health_message
-from kafka_steward.execution.throttle_rates import ThrottleSide
+from kafka_steward.execution.throttles.rates import ThrottleSide
+from kafka_steward.execution.watch.health import check_health, health_message
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.watcher import ZooKeeperWatcher
 from kafka_steward.sandbox import Sandbox

@@ -19,15 +19,15 @@ from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.cli import Exit
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import ClusterError
-from kafka_steward.execution.failure_detector import DetectionResult
-from kafka_steward.execution.health import check_health
-from kafka_steward.execution.pending_replicas import record_pending
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.readiness import check_readiness
+from kafka_steward.execution.plans.runner import PlanRunner
+from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.readiness import check_readiness
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.throttle_rates import ThrottleSide
+from kafka_steward.execution.throttles.rates import ThrottleSide
+from kafka_steward.execution.topics.pending_replicas import record_pending
+from kafka_steward.execution.watch.failure_detector import DetectionResult
+from kafka_steward.execution.watch.health import check_health
 from kafka_steward.hooks.steward import ClusterSession, StewardHook
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.records import PendingReplicas, PlanStatus

@@ -19,13 +19,13 @@ from kafka_steward.cli import Exit
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import ClusterError
-from kafka_steward.execution.failure_detector import FailureDetector
-from kafka_steward.execution.health import check_health
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.runner import PlanRunner
+from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.throttle_rates import ThrottleSide
+from kafka_steward.execution.throttles.rates import ThrottleSide
+from kafka_steward.execution.watch.failure_detector import FailureDetector
+from kafka_steward.execution.watch.health import check_health
 from kafka_steward.journal.store import open_journal
 from kafka_steward.planning.files.formats import cordoned_brokers, read_snapshot
 from kafka_steward.sandbox import Sandbox

@@ -20,13 +20,13 @@ from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import AuthenticationFailed, ClusterError, KafkaRefused, KafkaTimeout, RequestError
 from kafka_steward.execution.cluster_queries import describe_topic
 from kafka_steward.execution.effects import elect_preferred_leaders
-from kafka_steward.execution.failure_detector import FailureDetector
-from kafka_steward.execution.health import check_health, health_message
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.runner import PlanRunner
+from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.snapshot import take_snapshot
-from kafka_steward.execution.topics import TopicSpec, add_deferred_partitions, add_partitions, create_topic
+from kafka_steward.execution.topics.creation import TopicSpec, add_deferred_partitions, add_partitions, create_topic
+from kafka_steward.execution.watch.failure_detector import FailureDetector
+from kafka_steward.execution.watch.health import check_health, health_message
 from kafka_steward.hooks.cluster_config import ClusterConfig
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.records import DEFERRED_PARTITIONS, DeferredPartitions

@@ -12,12 +12,12 @@ from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.state import Partition
-from kafka_steward.execution.lifecycle import request_cancel
+from kafka_steward.execution.plans.lifecycle import request_cancel
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.runner import PlanRunner
+from kafka_steward.execution.plans.undo_verification import verify_undone
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.throttle_rates import ThrottleSide
-from kafka_steward.execution.undo_verification import verify_undone
+from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal

@@ -10,12 +10,12 @@ import pytest
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.moves.progress import Progress
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.runner import PlanRunner
+from kafka_steward.execution.plans.undo_verification import UndoVerification, verify_undone
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.progress import Progress
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.throttle_rates import ThrottleSide
-from kafka_steward.execution.undo_verification import UndoVerification, verify_undone
+from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, Outcome
 from kafka_steward.journal.records import PlanStatus

@@ -16,10 +16,10 @@ from kazoo.client import KazooClient
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.errors import JournalError
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.runner import PlanRunner
+from kafka_steward.execution.plans.undo_verification import verify_undone
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.undo_verification import verify_undone
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal, open_journal

@@ -15,14 +15,14 @@ import pytest
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.execution import preflight_inputs
-from kafka_steward.execution.drive import DrivePolicy, run_to_end
-from kafka_steward.execution.lifecycle import change_plan_throttle
-from kafka_steward.execution.moves import HoldReason
+from kafka_steward.execution.moves import preflight_inputs
+from kafka_steward.execution.moves.states import HoldReason
+from kafka_steward.execution.plans.drive import DrivePolicy, run_to_end
+from kafka_steward.execution.plans.lifecycle import change_plan_throttle
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.throttle_rates import ThrottleSide
+from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox

@@ -10,8 +10,8 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp, parse_list
 from kafka_steward.execution.effects import AuditedCalls
-from kafka_steward.execution.throttle_rates import NO_DEMAND, ThrottleDemand, ThrottleSide
-from kafka_steward.execution.throttles import ThrottleLeases
+from kafka_steward.execution.throttles.leases import ThrottleLeases
+from kafka_steward.execution.throttles.rates import NO_DEMAND, ThrottleDemand, ThrottleSide
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.store import Journal

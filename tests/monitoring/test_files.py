@@ -13,7 +13,7 @@ import yaml
 from airflow.sdk.observability import stats
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.health import check_health
+from kafka_steward.execution.watch.health import check_health
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import open_journal
 from kafka_steward.monitoring import list_files

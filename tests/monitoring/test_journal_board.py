@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from kafka_steward.assignment import Move
-from kafka_steward.execution.alerts import Condition, update_alerts
+from kafka_steward.execution.watch.alerts import Condition, update_alerts
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.observed import CheckReport, ProgressReport
 from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus

@@ -23,8 +23,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 from airflow.sdk.execution_time import task_runner
 
 from kafka_steward.errors import JournalUnreachable, PlanError, SettingError
-from kafka_steward.execution import plan_report
-from kafka_steward.execution.plan_report import plan_summary
+from kafka_steward.execution.plans import report as plan_report
+from kafka_steward.execution.plans.report import plan_summary
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.operators import approve as approve_module
 from kafka_steward.operators.approve import parse_approvers, request_input, validate_approve_above

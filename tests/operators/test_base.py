@@ -21,9 +21,9 @@ from airflow.sdk.types import TaskInstanceKey
 
 from kafka_steward.dags import apply, cancel, heal, rebalance, throttle
 from kafka_steward.errors import KafkaRefused
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.hooks.context import actor_fields, merge_overrides
 from kafka_steward.journal.identity import Identity
 from kafka_steward.operators.approve import ApprovePlanOperator

@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.errors import RequestError
-from kafka_steward.execution.readiness import announced_restarts, disabled_reason
+from kafka_steward.execution.announcements import announced_restarts, disabled_reason
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.store import Journal, open_journal

@@ -13,8 +13,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import AuthenticationFailed, JournalUnreachable
-from kafka_steward.execution.alerts import ALERTS, Condition, list_untold, update_alerts
-from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
+from kafka_steward.execution.watch.alerts import ALERTS, Condition, list_untold, update_alerts
+from kafka_steward.execution.watch.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import ReassignmentsDisabled
@@ -52,7 +52,7 @@ def overrides(monkeypatch: pytest.MonkeyPatch, off: MemoryTree) -> list[dict[str
     """The overrides of each hook that is opened; what it opens holds nothing."""
     seen: list[dict[str, Any]] = []
     journal = SimpleNamespace(tree=off)
-    monkeypatch.setattr("kafka_steward.execution.upkeep.run_chores", lambda _: [])
+    monkeypatch.setattr("kafka_steward.execution.watch.upkeep.run_chores", lambda _: [])
 
     def opened(hook: StewardHook) -> Any:
         seen.append(dict(hook.overrides))

@@ -10,11 +10,11 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
 from kafka_steward.errors import AuthenticationFailed, JournalUnreachable, PlanError
+from kafka_steward.execution.announcements import disable_reassignment
+from kafka_steward.execution.moves.progress import Progress
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.progress import Progress
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.readiness import disable_reassignment
-from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import MoveState, PlanStatus
 from kafka_steward.operators import submit as submit_module

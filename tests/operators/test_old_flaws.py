@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from kafka_steward.execution.failure_detector import DetectionResult, FailureDetector
-from kafka_steward.execution.failure_reports import report_broker
 from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.execution.watch.failure_detector import DetectionResult, FailureDetector
+from kafka_steward.execution.watch.failure_reports import report_broker
 from kafka_steward.journal.observed import CheckState
 from kafka_steward.operators.failures import FindFailuresOperator
 from kafka_steward.operators.gate import ClusterReadyOperator

@@ -15,10 +15,10 @@ from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
 from kafka_steward.assignment import Move, MoveReason, TopicPartition
 from kafka_steward.cluster.state import Broker, Partition, Snapshot
-from kafka_steward.execution.lifecycle import abandon_plan, request_cancel
+from kafka_steward.execution.plans.lifecycle import abandon_plan, request_cancel
+from kafka_steward.execution.plans.progress_reports import report_publication
+from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.progress_reports import report_publication
-from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus

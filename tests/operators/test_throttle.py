@@ -8,11 +8,11 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.errors import PlanError, WrongJournal
-from kafka_steward.execution.cancel_signal import send_cancel_signal
-from kafka_steward.execution.lifecycle import abandon_plan
+from kafka_steward.execution.plans.cancel_signal import send_cancel_signal
+from kafka_steward.execution.plans.lifecycle import abandon_plan
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.identity import Identity

@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused
-from kafka_steward.execution.pending_state import PROPAGATION_MS
+from kafka_steward.execution.topics.pending_state import PROPAGATION_MS
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import open_journal

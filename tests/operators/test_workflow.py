@@ -14,8 +14,8 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped, TaskDeferred
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.broker_joins import poll_empty_brokers
 from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.execution.watch.broker_joins import poll_empty_brokers
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.records import MoveState

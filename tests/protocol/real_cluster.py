@@ -20,7 +20,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.state import Partition
-from kafka_steward.execution.throttle_rates import ThrottleSide
+from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.journal.store import open_journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.triggers.watch import WatchTrigger

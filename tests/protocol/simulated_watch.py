@@ -9,10 +9,10 @@ from typing import Any
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.document_api.document_plans import PollResult
-from kafka_steward.execution.in_flight_records import record_external_in_flight
+from kafka_steward.execution.moves.in_flight import record_external_in_flight
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import InFlight

@@ -18,7 +18,7 @@ from kafka_steward.document_api.request_documents import read_requests
 from kafka_steward.document_api.request_intake import PartialCancel, RequestIntake, active_reassignments
 from kafka_steward.document_api.request_rules import ActiveReassignment
 from kafka_steward.errors import ClusterUnreachable, LockLost
-from kafka_steward.execution.in_flight_records import record_external_in_flight
+from kafka_steward.execution.moves.in_flight import record_external_in_flight
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.kip_documents import CancelRequest, InFlight

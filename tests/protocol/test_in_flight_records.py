@@ -16,8 +16,8 @@ from kafka_steward.document_api.controller import track_legacy_reassignments
 from kafka_steward.document_api.in_flight_tracking import sweep_external_records
 from kafka_steward.document_api.request_rules import ActiveReassignment
 from kafka_steward.errors import SettingError
-from kafka_steward.execution.in_flight_records import list_in_flight
-from kafka_steward.execution.znode_submission import MAX_ZNODE_BYTES, ZnodeReassignmentClient
+from kafka_steward.execution.moves.in_flight import list_in_flight
+from kafka_steward.execution.plans.znode_submission import MAX_ZNODE_BYTES, ZnodeReassignmentClient
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import InFlight

@@ -17,10 +17,10 @@ from kazoo.exceptions import NodeExistsError
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.runner import PlanRunner
-from kafka_steward.execution.throttle_rates import ThrottleSide
+from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.records import MoveState
 from kafka_steward.journal.store import open_journal

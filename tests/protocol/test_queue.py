@@ -19,8 +19,8 @@ from kafka_steward.document_api.request_documents import (
 )
 from kafka_steward.document_api.request_status import RequestState, read_request_statuses
 from kafka_steward.errors import RequestError
-from kafka_steward.execution.lifecycle import request_cancel
-from kafka_steward.execution.readiness import disable_reassignment, enable_reassignment
+from kafka_steward.execution.announcements import disable_reassignment, enable_reassignment
+from kafka_steward.execution.plans.lifecycle import request_cancel
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.kip_documents import Chunk

@@ -13,7 +13,7 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.document_api import request_documents
 from kafka_steward.document_api.document_plans import PollResult
 from kafka_steward.errors import KafkaRefused
-from kafka_steward.execution.lifecycle import abandon_plan
+from kafka_steward.execution.plans.lifecycle import abandon_plan
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.kip_documents import Chunk, Request

@@ -12,13 +12,13 @@ from kafka_steward.cluster.state import Snapshot
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.document_api.document_plans import PollResult
 from kafka_steward.errors import ClusterUnreachable, PlanError, RequestError
-from kafka_steward.execution.cancel_signal import consume_cancel_signal
-from kafka_steward.execution.lifecycle import abandon_plan
-from kafka_steward.execution.plan_resolution import resolve_plan
+from kafka_steward.execution.announcements import disable_reassignment, disabled_reason, enable_reassignment
+from kafka_steward.execution.plans.cancel_signal import consume_cancel_signal
+from kafka_steward.execution.plans.lifecycle import abandon_plan
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.resolution import resolve_plan
+from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.publishing import publish_plan
-from kafka_steward.execution.readiness import disable_reassignment, disabled_reason, enable_reassignment
-from kafka_steward.execution.runner import PlanRunner
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.kip_documents import InFlight

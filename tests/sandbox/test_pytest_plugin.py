@@ -13,7 +13,7 @@ from kafka import TopicPartition
 
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
-from kafka_steward.execution.throttle_rates import ThrottleSide
+from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.client import retry_on_admin
 from tests.eventually import eventually

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka_steward.execution.progress import Progress
+from kafka_steward.execution.moves.progress import Progress
 from kafka_steward.journal.records import PlanStatus
 
 DIGEST = "3f2a91c0" * 8

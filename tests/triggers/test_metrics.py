@@ -17,7 +17,7 @@ from airflow.sdk.observability import stats
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import JournalUnreachable, PlanError
-from kafka_steward.execution.alerts import OVERDUE_MS, list_untold, record_told
+from kafka_steward.execution.watch.alerts import OVERDUE_MS, list_untold, record_told
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings

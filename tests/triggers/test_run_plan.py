@@ -19,7 +19,7 @@ from airflow.triggers.base import BaseEventTrigger, BaseTrigger
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import AuthenticationFailed, ClusterUnreachable, JournalUnreachable, PlanError, SettingError
-from kafka_steward.execution.progress import Progress
+from kafka_steward.execution.moves.progress import Progress
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.triggers import run_plan

@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 from airflow.sdk.observability import stats
 
-from kafka_steward.execution import watch_lease
+from kafka_steward.execution.watch import lease as watch_lease
 from kafka_steward.hooks.steward import ClusterSession, StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import WatchLease

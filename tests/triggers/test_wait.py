@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.errors import AuthenticationFailed, ClusterUnreachable, PlanError, RequestError
-from kafka_steward.execution.topics import TopicSpec, create_topic
+from kafka_steward.execution.topics.creation import TopicSpec, create_topic
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.base import FIRST_EVENT_AFTER_S
 from kafka_steward.triggers.wait import CheckResult, WaitTrigger, evaluate_check

@@ -1,0 +1,172 @@
+"""Announced restarts of brokers (KIP-46), and disabled reassignments (KIP-236).
+
+`/admin/rolling_bounce/<id>` announces a shutdown: it is written before a broker is restarted deliberately. Such a
+broker gets its grace period, or the stated time, and receives no replicas meanwhile. The entry is deleted when the
+broker is back, or once the heal of the broker is persisted. If the broker was live all along, the entry is deleted when
+its time is over.
+
+While `/admin/reassign_cancel` exists, no reassignment starts, and those in flight complete. Anyone may create that
+node, empty or not, with any tool. Our own node states by whom and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from kafka_steward.errors import DocumentError, RequestError
+from kafka_steward.escaping import utc_text
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, ReassignmentsDisabled
+from kafka_steward.journal.records import RESTARTS
+from kafka_steward.journal.store import Journal
+from kafka_steward.journal.tree import Node, Tree, put, put_new, remove
+from kafka_steward.settings import Settings
+
+#: Validity of an announcement without a stated time while healing is disabled, in milliseconds: KIP-46's 30 min.
+_USUAL_MS = 1_800_000
+
+
+@dataclass(frozen=True)
+class AnnouncedRestart:
+    """One announcement. Times are the journal's, in ms; without `until_ms`, the grace period of the cluster applies."""
+
+    node: Node
+    announced_ms: int
+    until_ms: int | None = None
+
+    def is_in_effect(self, now_ms: int) -> bool:
+        """Return True while the broker may still be restarting.
+
+        An announcement without a stated time applies until it is deleted.
+        """
+        return self.until_ms is None or self.until_ms > now_ms
+
+
+def announce_restart(journal: Journal, broker: int, *, who: Actor, lasts_ms: int | None = None) -> str:
+    """Record that `broker` is about to be restarted, for `lasts_ms` if that is known; return the message.
+
+    A repeated announcement replaces the earlier one. Raises RequestError for an invalid broker id or duration.
+    """
+    if lasts_ms is not None and lasts_ms <= 0:
+        raise RequestError(f"A restart cannot last {lasts_ms} ms; give the time for which the broker may be down.")
+    path, now_ms = paths.rolling_bounce(broker), journal.now_ms()
+    until_ms = None if lasts_ms is None else now_ms + lasts_ms
+    put(journal.tree, path, journal.tree.get(path), AnnouncedRestartDocument(now_ms, until_ms).to_json())
+    message = "its grace period" if lasts_ms is None else f"{lasts_ms / 1000:.0f} s"
+    sentence = (
+        f"Broker {broker} announced a restart: it has {message} to come back, and receives no replicas until then."
+    )
+    journal.audit.record(AuditRecord(Action.REQUEST, sentence, broker=broker, after=until_ms, who=who))
+    return sentence
+
+
+def announced_restarts(tree: Tree) -> dict[int, AnnouncedRestart]:
+    """Return every announcement, by broker.
+
+    An unreadable announcement is dated by the time at which it was written, and states no time.
+    """
+    # A fast clock must not extend an announcement: it is dated by the time at which it was written at the latest.
+    return {
+        each.key[0]: AnnouncedRestart(
+            each.node, min(each.document.timestamp_ms, each.node.modified_ms), each.document.expiry_ms
+        )
+        for each in RESTARTS.list_valid(tree)
+    }
+
+
+def expired_announcements(
+    announced: Mapping[int, AnnouncedRestart], live: Collection[int], now_ms: int, settings: Settings
+) -> dict[int, AnnouncedRestart]:
+    """Return the expired announcements of live brokers. Pure.
+
+    Such a restart was too quick to be detected, or never happened. The announcement of a broker that is down is kept,
+    because the detection of its failure uses it.
+    """
+    grace_ms = _grace_ms(settings)
+    over_ms = {
+        broker: each.announced_ms + grace_ms if each.until_ms is None else each.until_ms
+        for broker, each in announced.items()
+    }
+    return {broker: announced[broker] for broker, at_ms in over_ms.items() if broker in live and at_ms <= now_ms}
+
+
+def _grace_ms(settings: Settings) -> int:
+    return int(settings.heal_failure_interval * 1000) if settings.heal_failure_interval >= 0 else _USUAL_MS
+
+
+def delete_expired_announcements(journal: Journal, live: Collection[int], settings: Settings, who: Actor) -> list[str]:
+    """Delete the expired announcements; return a message for each."""
+    messages, announced = [], announced_restarts(journal.tree)
+    for broker, restart in expired_announcements(announced, live, journal.now_ms(), settings).items():
+        remove(journal.tree, restart.node)
+        sentence = f"broker {broker} is live, and the time announced for its restart has expired"
+        journal.audit.record(AuditRecord(Action.CLEAR, sentence, broker=broker, who=who))
+        messages.append(sentence)
+    return messages
+
+
+@dataclass(frozen=True)
+class DisabledReassignments:
+    """The state of disabled reassignments: since when, in milliseconds since 1970, by whom and why; None if unknown."""
+
+    since_ms: int
+    person: str | None = None
+    reason: str | None = None
+
+    @classmethod
+    def from_node(cls, node: Node) -> DisabledReassignments:
+        """Return the state that the node describes; its content need not be readable."""
+        try:
+            written = ReassignmentsDisabled.from_node(node)
+        except DocumentError:
+            written = ReassignmentsDisabled()  # its author wants them disabled: the KIP's own node is empty
+        return cls(node.created_ms, written.person or None, written.reason or None)
+
+    @property
+    def clause(self) -> str:
+        """By whom, since when and why, as a clause that follows `disabled`."""
+        why = f" ({self.reason})" if self.reason else ""
+        return f"by {self.person or 'an unnamed user'} since {utc_text(self.since_ms)} UTC{why}"
+
+
+def read_disabled(tree: Tree) -> DisabledReassignments | None:
+    """Return the state of disabled reassignments; None when they are enabled."""
+    node = tree.get(paths.REASSIGN_CANCEL)
+    return None if node is None else DisabledReassignments.from_node(node)
+
+
+def disabled_reason(tree: Tree) -> str:
+    """Return by whom, since when and why reassignments are disabled, as a clause; empty when they are enabled."""
+    disabled = read_disabled(tree)
+    return "" if disabled is None else disabled.clause
+
+
+def disable_reassignment(journal: Journal, *, who: Actor, reason: str) -> str:
+    """Disable new reassignments; return the message. If they are disabled already, the node is not changed.
+
+    Reassignments in flight complete, and a cancel still works. Raises RequestError without a reason.
+    """
+    if not reason.strip():
+        raise RequestError("Give a reason why reassignments are disabled: held moves and requests show it.")
+    node = put_new(journal.tree, paths.REASSIGN_CANCEL, ReassignmentsDisabled(who.person, reason).to_json())
+    if node is None:
+        return f"Reassignments are already disabled, {disabled_reason(journal.tree)}."
+    journal.audit.record(AuditRecord(Action.REQUEST, f"disabled: {reason}", after="disabled", who=who))
+    return f"Reassignments are disabled {DisabledReassignments.from_node(node).clause}; moves in flight complete."
+
+
+def enable_reassignment(journal: Journal, *, who: Actor, reason: str = "") -> str:
+    """Enable reassignments again; return the message. Harmless when they are enabled already."""
+    node = journal.tree.get(paths.REASSIGN_CANCEL)
+    if node is None:
+        return "Reassignments are already enabled."
+    remove(journal.tree, node)
+    words = f"enabled again: {reason}" if reason else "enabled again"
+    journal.audit.record(
+        AuditRecord(
+            Action.REQUEST, words, before=DisabledReassignments.from_node(node).clause, after="enabled", who=who
+        )
+    )
+    return f"Reassignments are enabled again; they were disabled {DisabledReassignments.from_node(node).clause}."

@@ -1,0 +1,1 @@
+"""What counts as a failure, and what is recorded of it."""

@@ -1,0 +1,216 @@
+"""The documents of failures in the journal: KIP-46's entry of a failed broker, and our own record beside it.
+
+KIP-46's `/admin/failed_brokers/<id>` is deleted when the broker is back or its heal is persisted. An operator who
+deletes it calls the heal off. Our own `/steward/failures/<id>` stays as long as the broker is down, so that neither an
+incomplete heal nor a restart of the watch restarts the grace period. It also distinguishes the two deletions: its field
+`entered` is True while the entry exists, and is reset before one of our processes deletes the entry. Therefore the
+entry is created before `entered` is set, and the records are read before the entries. A process that dies between two
+of these changes leaves an entry without the field, which counts as an entry.
+
+`/steward/failed_log_dirs/<id>` has the time since which a live broker has offline replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from kafka_steward.errors import DocumentError
+from kafka_steward.execution.failures.rules import (
+    EndedHeal,
+    Failure,
+    HealedBrokers,
+    LivenessView,
+    called_off_brokers,
+    healed_brokers,
+)
+from kafka_steward.journal import paths
+from kafka_steward.journal.kip_documents import FailedBroker
+from kafka_steward.journal.listing import DocumentCollection, ListedDocument
+from kafka_steward.journal.paths import BROKER
+from kafka_steward.journal.records import FAILED_BROKERS
+from kafka_steward.journal.store import Journal
+from kafka_steward.journal.tree import Node, Tree, put_new, remove, replace_text
+from kafka_steward.settings import Settings
+
+#: The recorded failures of brokers, and of the log directories of live brokers.
+FAILURES = DocumentCollection("/steward/failures", (BROKER,), Failure.from_node, Failure.rebuild_from_node)
+FAILED_LOG_DIRS = DocumentCollection(paths.FAILED_LOG_DIRS, (BROKER,), Failure.from_node, Failure.rebuild_from_node)
+
+#: The number of latest plans that are searched for the newest heal of a broker.
+LATEST_PLANS = 200
+
+#: Attempts to change a record that other processes change at the same time.
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True)
+class RecordedFailures:
+    """The records of broker failures and KIP-46's entries, by broker, as one poll reads them.
+
+    `entered_ms` maps the brokers that have an entry to its time of failure, `written_ms` to the time at which it was
+    written last. Log directories of live brokers have records only.
+    """
+
+    records: Mapping[int, ListedDocument[Failure]]
+    entries: Mapping[int, FailedBroker] = field(default_factory=dict)
+    entered_ms: Mapping[int, int] = field(default_factory=dict)
+    written_ms: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def failures(self) -> dict[int, Failure]:
+        """Our own records, by broker."""
+        return {broker: each.document for broker, each in self.records.items()}
+
+    @property
+    def first_seen_ms(self) -> dict[int, int]:
+        """The times at which failures were first detected: those of the entries, or else of the records."""
+        return {broker: each.first_seen_ms for broker, each in self.failures.items()} | dict(self.entered_ms)
+
+    @property
+    def called_off(self) -> frozenset[int]:
+        """The brokers whose heal an operator called off."""
+        return called_off_brokers(self.failures, self.entries.keys())
+
+    @property
+    def reported(self) -> frozenset[int]:
+        """The brokers that an operator reported as failed, or whose log directories an operator reported."""
+        by_entry = {broker for broker, each in self.entries.items() if each.reported}
+        return frozenset(by_entry | {broker for broker, each in self.failures.items() if each.reported})
+
+    @property
+    def reported_ms(self) -> dict[int, int]:
+        """The times of the reports, by broker, as far as they are known.
+
+        Another tool reports a broker by its entry, which has no time: the time at which the entry was written counts.
+        """
+        known = {broker: each.reported_ms for broker, each in self.failures.items() if each.reported_ms is not None}
+        noted = self.noted & known.keys()
+        entries = {broker for broker, each in self.entries.items() if each.reported}
+        return known | {broker: self.written_ms[broker] for broker in entries - noted}
+
+    @property
+    def noted(self) -> frozenset[int]:
+        """The brokers whose record agrees with their entry."""
+        reported = self.reported
+        return frozenset(
+            broker for broker, each in self.failures.items() if each.entered and each.reported == (broker in reported)
+        )
+
+
+def read_failures(tree: Tree, now_ms: int) -> RecordedFailures:
+    """Read the records of broker failures, then KIP-46's entries.
+
+    An unreadable entry, or one with a time in the future, gets the time at which it was written.
+    """
+    records = {each.key[0]: each for each in FAILURES.list_valid(tree)}
+    listed = FAILED_BROKERS.list_valid(tree)
+    entries = {each.key[0]: each.document for each in listed}
+    # A clock that runs ahead must not delay a failure.
+    entered_ms = {
+        each.key[0]: ms if (ms := each.document.failure_timestamp_ms) <= now_ms else min(each.node.created_ms, now_ms)
+        for each in listed
+    }
+    written_ms = {each.key[0]: min(each.node.modified_ms, now_ms) for each in listed}
+    return RecordedFailures(records, entries, entered_ms, written_ms)
+
+
+def read_log_dir_failures(tree: Tree) -> RecordedFailures:
+    """Read the records of failed log directories of live brokers."""
+    return RecordedFailures({each.key[0]: each for each in FAILED_LOG_DIRS.list_valid(tree)})
+
+
+def enter_failure(tree: Tree, broker: int, read: RecordedFailures, now_ms: int) -> bool:
+    """Write the missing documents of a failed broker; return True if that created its entry.
+
+    Documents of an earlier poll or of another process keep their time.
+    """
+    first_seen_ms, reported = read.first_seen_ms.get(broker, now_ms), broker in read.reported
+    reported_ms = read.reported_ms.get(broker)
+    entry = FailedBroker(first_seen_ms, reported)
+    created = put_new(tree, paths.failed_broker(broker), entry.to_json()) is not None
+    known = read.records.get(broker)
+    if known is None:
+        failure = Failure(first_seen_ms, entered=True, reported=reported, reported_ms=reported_ms)
+        put_new(tree, FAILURES.path(broker), failure.to_json())
+    else:
+        failure = replace(known.document, entered=True, called_off_ms=None, reported=reported, reported_ms=reported_ms)
+        replace_text(tree, known.node, failure.to_json())
+    return created
+
+
+def keep_ended_heals(tree: Tree, read: RecordedFailures, ended: Mapping[int, EndedHeal]) -> None:
+    """Write the last heals of brokers into the records of their failures: plans are kept for `plan_retention` only."""
+    for broker, heal in ended.items():
+        known = read.records[broker]
+        replace_text(tree, known.node, replace(known.document, healed=heal).to_json())
+
+
+def record_call_off(tree: Tree, known: ListedDocument[Failure], now_ms: int) -> bool:
+    """Record that the heal of a broker was called off; return False if another process changed the record."""
+    failure = replace(known.document, entered=False, called_off_ms=now_ms, reported=False, reported_ms=None)
+    return replace_text(tree, known.node, failure.to_json()) is not None
+
+
+def delete_entry(tree: Tree, broker: int) -> bool:
+    """Delete KIP-46's entry of a broker, because the broker is back or its heal is persisted.
+
+    Returns False if there is none, or if it or the record was changed concurrently: the next poll decides.
+    """
+    if not _reset_entered(tree, broker):
+        return False
+    node = tree.get(paths.failed_broker(broker))
+    return node is not None and remove(tree, node)
+
+
+def _reset_entered(tree: Tree, broker: int) -> bool:
+    for _ in range(_ATTEMPTS):
+        node = tree.get(FAILURES.path(broker))
+        failure = None if node is None else _parse_failure(node)
+        if node is None or failure is None or not failure.entered:
+            return True
+        if replace_text(tree, node, replace(failure, entered=False).to_json()) is not None:
+            return True
+    return False
+
+
+def _parse_failure(node: Node) -> Failure | None:
+    try:
+        return Failure.from_node(node)
+    except DocumentError:
+        return None  # the sweep replaces it by a record without `entered`
+
+
+def find_healed_brokers(
+    journal: Journal,
+    view: LivenessView,
+    read: RecordedFailures,
+    *,
+    now_ms: int,
+    settings: Settings,
+    newly_reported_ms: Mapping[int, int] | None = None,
+) -> HealedBrokers:
+    """Return the brokers that need no further plan, and those that count towards no outage, by the newest plans.
+
+    Of plans that are not in the journal any more, the records of failures have what counts. `newly_reported_ms` has the
+    times of reports that `read` does not have yet.
+    """
+    if not (view.replica_counts or read.first_seen_ms):
+        return HealedBrokers()
+    kept = [each.healed.as_plan(broker) for broker, each in read.failures.items() if each.healed is not None]
+    return healed_brokers(
+        [*journal.plans.latest(LATEST_PLANS), *kept],
+        view,
+        now_ms,
+        settings,
+        first_seen_ms=read.first_seen_ms,
+        reported_ms=read.reported_ms | dict(newly_reported_ms or {}),
+    )
+
+
+def find_new_ended_heals(healed: HealedBrokers, read: RecordedFailures) -> dict[int, EndedHeal]:
+    """Return the last heals of brokers that the records of their failures do not have yet."""
+    failures = read.failures
+    return {
+        broker: heal for broker, heal in healed.ended.items() if broker in failures and failures[broker].healed != heal
+    }

@@ -1,0 +1,1 @@
+"""Plans from their publication to their end: the plan slot, the runner, cancel and rollback."""

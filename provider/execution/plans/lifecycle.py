@@ -1,0 +1,380 @@
+"""A plan's life after its publication: requests to cancel it, decisions of persons about it, and its completion.
+
+Completion settles unfinished partitions, writes the final message, and releases the plan slot. A named person may
+resume a plan, abandon it, or change the rate of its moves.
+
+A request to cancel (KIP-236), or to roll back the whole plan, is stored in the record of its plan; the steps of the
+`PlanRunner` execute it. The cancel of one plan therefore never waits for the cancel of another, and the request ends
+with the plan in one write. `cancel_signal.py` reads KIP-236's signal, by which other tools request a cancel.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from kafka_steward.assignment import Operation, counted, name_brokers
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.errors import PlanError, VersionConflict
+from kafka_steward.execution.moves.states import DONE, filter_unsettled, final_status
+from kafka_steward.execution.plans.rollback import find_unfinished_rollback, is_rollback_unfinished
+from kafka_steward.execution.plans.slot import release_slot
+from kafka_steward.execution.throttles.leases import list_external_rates
+from kafka_steward.execution.throttles.rates import (
+    RELEASED_LATER,
+    external_rates_message,
+    ineffective_message,
+    rate_text,
+)
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
+from kafka_steward.journal.kip_documents import CancelRequest
+from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.records import Cause, MoveRow, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.retention import delete_old_documents
+from kafka_steward.journal.store import Journal
+from kafka_steward.settings import Settings
+
+_HOUR_MS = 3_600_000
+
+_DAY_MS = 24 * _HOUR_MS
+
+#: Why a rate is changed that is given with a cancel.
+_WITH_CANCEL = "requested with the cancel"
+
+#: Causes set by an external actor; a new plan would conflict with it.
+_EXTERNAL_CAUSES = {Cause.CANCELLED_ELSEWHERE, Cause.REASSIGNED_ELSEWHERE}
+
+
+@dataclass(frozen=True)
+class PlanCompletion:
+    """The completion of a plan. `left` counts the partitions that are not fully replicated after it.
+
+    `live_brokers` are the brokers with which nothing more could be done: a broker that this plan heals counts as
+    handled until the live brokers change. The field is empty when a new plan could do more at once.
+    """
+
+    left: int
+    live_brokers: tuple[int, ...]
+    sentence: str
+    status: PlanStatus = PlanStatus.COMPLETED
+
+
+#: What a heal says that left the same as the one before; `{}` is one of its brokers.
+REPEATED = (
+    "The heal before left the same partitions for the same targets; they are planned again after a day, when a broker "
+    "joins, or when the failure is reported: airflow kafka-steward failed {}."
+)
+
+
+def completion_of(
+    record: PlanRecord,
+    rows: Sequence[MoveRow],
+    snapshot: Snapshot,
+    leased_brokers: Sequence[int],
+    *,
+    cancelled: bool = False,
+) -> PlanCompletion:
+    """Return the completion of a plan whose rows are all settled. Pure.
+
+    `leased_brokers` are dead brokers that still have our throttle.
+    """
+    status = final_status(rows, cancelled=cancelled)
+    broken = [row for row in rows if not is_fully_replicated(row, snapshot)]
+    # Moves that a person cancelled must not be planned again without being requested. A partition that was moved, and
+    # has a replica on another broker that is down, is left to the heal of that broker.
+    undone = any(row.state not in DONE and row.cause not in _EXTERNAL_CAUSES for row in broken)
+    again = undone and not cancelled and not record.repeats
+    left = record.left + len(broken)
+    sentence = _completion_message(record, rows, broken, leased_brokers, _ENDS[status])
+    if undone and record.repeats:
+        sentence += f" {REPEATED.format(record.failed_brokers[0])}"
+    return PlanCompletion(left, () if again else record.live_brokers, sentence, status)
+
+
+def end_plan(journal: Journal, record: PlanRecord, ending: PlanCompletion, *, who: Actor, fence: Fence) -> PlanRecord:
+    """Record the completion and release the plan slot; return the final record.
+
+    If the process crashes in between, the next step finishes it.
+    """
+    entry = AuditRecord(Action.FINISH, ending.sentence, plan=record.digest, after={"left": ending.left}, who=who)
+    with journal.transaction():
+        journal.audit.record(entry)
+        ended = journal.plans.update(
+            record,
+            fence=fence,
+            status=ending.status,
+            reason=ending.sentence,
+            attempts=0,
+            stepped_ms=journal.now_ms(),
+            left=ending.left,
+            live_brokers=ending.live_brokers,
+        )
+    release_slot(journal, record.digest, who)
+    return ended
+
+
+def purge_old_plans(journal: Journal, settings: Settings) -> None:
+    """Delete the plans that ended longer ago than `plan_retention` days, but at least one hour ago.
+
+    Processes that still read them have that hour. Their approvals are deleted with them, and so are quarantined
+    documents of the same age.
+    """
+    kept_ms = max(int(settings.plan_retention * _DAY_MS), _HOUR_MS)
+    before_ms = journal.now_ms() - kept_ms
+    journal.plans.purge(before_ms)
+    delete_old_documents(journal.tree, before_ms)
+
+
+def is_fully_replicated(row: MoveRow, snapshot: Snapshot) -> bool:
+    """Return whether all replicas of the row's partition are live and not offline, or the partition is gone."""
+    partition = snapshot.partitions.get(row.topic_partition)
+    return partition is None or frozenset(partition.replicas) <= snapshot.live - partition.offline
+
+
+_ENDS = {
+    PlanStatus.COMPLETED: "is complete",
+    PlanStatus.FAILED: "has failed",
+    PlanStatus.CANCELLED: "is cancelled",
+}
+
+
+def _completion_message(
+    record: PlanRecord, rows: Sequence[MoveRow], broken: Sequence[MoveRow], leased_brokers: Sequence[int], how: str
+) -> str:
+    """Return a message in which each partition is counted once; in brackets, how many of these are `broken`."""
+    counts, still = Counter(row.state for row in rows), Counter(row.state for row in broken)
+    words = {
+        MoveState.COMPLETED: f"of {counted(len(rows), 'partition')} moved",
+        MoveState.SATISFIED: "no longer needed to move",
+        MoveState.DROPPED: "dropped",
+        MoveState.FAILED: "taken over by other reassignments",
+    }
+    parts = [
+        f"{counts[state]} {word}{f' ({still[state]} still not fully replicated)' if still[state] else ''}"
+        for state, word in words.items()
+        if rows and (counts[state] or state is MoveState.COMPLETED)
+    ]
+    parts = parts or ["it had nothing to move"]
+    if record.left:
+        what = "more partition" if rows else "partition"
+        rolling_back = record.operation == Operation.ROLLBACK.value
+        parts.append(f"{counted(record.left, what)} {'left alone' if rolling_back else 'left by the plan'}")
+    if leased_brokers:
+        parts.append(f"the throttle of {name_brokers(leased_brokers)} is {RELEASED_LATER}")
+    return f"Plan {record.digest[:12]} {how}: {', '.join(parts)}."
+
+
+#: The scope of a request: cancel the pending moves of a plan (KIP-236), or also roll back its completed moves.
+Scope = Literal["pending", "plan"]
+
+#: Attempts to write a request while a step changes the same record.
+_TRIES = 20
+
+
+def request_cancel(
+    journal: Journal,
+    digest: str,
+    *,
+    who: Actor,
+    reason: str,
+    scope: Scope = "pending",
+    even_if_disabled: bool = False,
+    number: int | None = None,
+    throttle: int | None = None,
+) -> PlanRecord:
+    """Request that the pending moves of a plan are cancelled; return the plan's record with the request.
+
+    The next step of the plan executes the request, whether or not the plan holds the plan slot. Scope "plan" also
+    requests the rollback of the completed moves; the plan may have ended, and may have been rolled back before. A
+    repeated request can extend an earlier one, but never narrows it. Moves that an abandoned plan left in flight are
+    pending too.
+
+    With `throttle`, in bytes per second into one broker, the plan and its rollback get that rate together with the
+    request, or a rollback that has begun before it: no move begins at the old one. A plan that has ended, and is not
+    rolled back, keeps its rate.
+
+    Each request has a row in the audit trail, also one that adds nothing. A caller that repeats one request passes its
+    `number` each time (`event_number`): it then has one row.
+
+    Raises PlanError for an unknown plan, for one that has ended if only pending moves are to be cancelled, and if
+    others keep changing the record.
+    """
+    wanted = CancelRequest(None, scope, who.person, reason, even_if_disabled)
+    words = "cancel" if scope == "pending" else "cancel, and roll back completed moves"
+    attempt = event_number() if number is None else number
+    entry = AuditRecord(Action.REQUEST, f"{words}: {reason}", plan=digest, attempt=attempt, who=who)
+    return _write_cancel_request(journal, digest, wanted, entry, throttle)
+
+
+def _write_cancel_request(
+    journal: Journal, digest: str, wanted: CancelRequest, entry: AuditRecord, throttle: int | None
+) -> PlanRecord:
+    scope = wanted.scope
+    for _ in range(_TRIES):
+        record = _require_cancellable(journal, digest, scope)
+        both = wanted if record.cancel is None else record.cancel.merge(wanted)
+        status, earlier = _status_if_reopened(journal, record), _rollback_to_repeat(journal, record, scope)
+        asked = replace(record, cancel=both, status=status, earlier_rollback=earlier)
+        rate = record.throttle if throttle is None else _rate_with_cancel(journal, asked, throttle, entry.who)
+        if (asked, rate) == (record, record.throttle):
+            journal.audit.record_request(entry, has_effect=False)
+            return record
+        with journal.transaction():
+            journal.audit.record_request(entry, has_effect=True)
+            if rate != record.throttle:
+                number = event_number("throttle", entry.attempt)
+                journal.audit.record_request(_throttle_entry(record, rate, number, entry.who), has_effect=True)
+            updated = journal.plans.try_update(
+                record, cancel=both, status=status, earlier_rollback=earlier, throttle=rate
+            )
+        if updated is not None:
+            return updated
+    raise PlanError(
+        f"Plan {digest[:12]} was changed by other processes at every attempt, and was not cancelled; try again."
+    )
+
+
+def _rate_with_cancel(journal: Journal, asked: PlanRecord, throttle: int, who: Actor) -> int | None:
+    """Return the rate that a plan gets with the request to cancel it, `asked`; change that of a running rollback."""
+    moving = _moving_plan(journal, asked)
+    if moving is not None and moving.digest == asked.digest:
+        return throttle
+    if moving is not None:
+        change_plan_throttle(journal, moving.digest, throttle, who, _WITH_CANCEL)
+    return asked.throttle
+
+
+def _require_cancellable(journal: Journal, digest: str, scope: str) -> PlanRecord:
+    record = journal.plans.get(digest)
+    if record is None:
+        raise PlanError(f"Plan {digest[:12]} cannot be cancelled: there is no such plan.")
+    ended = record.status.finished and _status_if_reopened(journal, record) is record.status
+    if ended and scope == "pending" and record.cancel is None:
+        raise PlanError(f"Plan {digest[:12]} cannot be cancelled: it has already ended.")
+    return record
+
+
+def _status_if_reopened(journal: Journal, record: PlanRecord) -> PlanStatus:
+    """Return RUNNING for an abandoned plan with unsettled moves, otherwise the status of the plan.
+
+    An abandoned plan may still have reassignments in flight. To cancel them, the plan runs again.
+    """
+    if record.status is PlanStatus.ABANDONED and filter_unsettled(journal.plans.rows(record.digest)):
+        return PlanStatus.RUNNING
+    return record.status
+
+
+def _rollback_to_repeat(journal: Journal, record: PlanRecord, scope: str) -> str | None:
+    """Return the rollback that a further request for a rollback repeats: one that has ended."""
+    rollback = None if record.rolled_back_by is None else journal.plans.get(record.rolled_back_by)
+    again = scope == "plan" and rollback is not None and rollback.status.finished
+    return record.rolled_back_by if again else record.earlier_rollback
+
+
+def resume_plan(journal: Journal, digest: str, who: Actor, reason: str = "a user resumed it") -> PlanRecord:
+    """Resume a stuck plan and reset its attempts; a plan that is not stuck stays unchanged.
+
+    Raises PlanError for an unknown plan or one that has ended, VersionConflict when it is changed at this moment.
+    """
+    record = _require_unfinished(journal, digest)
+    if record.status is not PlanStatus.STUCK:
+        return record
+    with journal.transaction():
+        journal.audit.record(AuditRecord(Action.RESUME, reason, plan=digest, attempt=event_number(), who=who))
+        return journal.plans.update(record, status=PlanStatus.RUNNING, attempts=0, reason=reason)
+
+
+def abandon_plan(journal: Journal, digest: str, who: Actor, reason: str) -> PlanRecord:
+    """Abandon a plan: completed moves stay, moves in flight continue under Kafka, and the plan slot is released.
+
+    The next poll of the detector releases its throttles. Raises the errors of `resume_plan`.
+    """
+    record = _require_unfinished(journal, digest)
+    sentence = f"Plan {digest[:12]} was abandoned: {reason}"
+    # A cancel may reopen the plan, which then ends a second time.
+    entry = AuditRecord(
+        Action.FINISH, sentence, plan=digest, attempt=event_number(), after={"status": "abandoned"}, who=who
+    )
+    with journal.transaction():
+        journal.audit.record(entry)
+        ended = journal.plans.update(record, status=PlanStatus.ABANDONED, reason=sentence, live_brokers=())
+    release_slot(journal, digest, who)
+    return ended
+
+
+def change_plan_throttle(journal: Journal, digest: str, throttle: int, who: Actor, reason: str) -> PlanRecord:
+    """Limit a plan's moves to `throttle` bytes per second into one broker, 0 for no throttle.
+
+    The rate applies to this plan and to its rollback, regardless of the process that steps them and of the settings.
+    The next step sets it on the brokers. Of a plan that is being rolled back, the rollback is changed and returned. If
+    the plan has that rate already, the request is recorded, and nothing is changed. Raises the errors of `resume_plan`.
+    """
+    number = event_number()
+    for _ in range(_TRIES):
+        record = _find_moving_plan(journal, digest)
+        entry = _throttle_entry(record, throttle, number, who, reason)
+        if record.throttle == throttle:
+            journal.audit.record_request(entry, has_effect=False)
+            return record
+        with suppress(VersionConflict), journal.transaction():  # a step may have changed it in between
+            journal.audit.record_request(entry, has_effect=True)
+            return journal.plans.update(record, throttle=throttle)
+    raise VersionConflict(
+        f"Plan {digest[:12]} was changed by other processes at every attempt, and its throttle was not "
+        "changed; try again."
+    )
+
+
+def _throttle_entry(
+    record: PlanRecord, throttle: int | None, number: int, who: Actor, reason: str = _WITH_CANCEL
+) -> AuditRecord:
+    return AuditRecord(
+        Action.REQUEST,
+        f"throttle: {reason}",
+        plan=record.digest,
+        attempt=number,
+        before=record.throttle,
+        after={"throttle": throttle},
+        who=who,
+    )
+
+
+def throttle_message(journal: Journal, record: PlanRecord) -> str:
+    """Return the message about the rate that was requested for a plan, and where it does not apply."""
+    rate, moving = record.throttle or 0, Counter[int]()
+    for row in journal.plans.rows(record.digest) if rate else ():
+        moving.update(row.move.adding if row.state is MoveState.SUBMITTED else ())
+    notes = (
+        ineffective_message(rate, max(moving.values(), default=1)),
+        external_rates_message(list_external_rates(journal, record), rate),
+    )
+    message = f"{rate_text(record.throttle)} into one broker" if record.throttle else "no throttle"
+    undone = record.rolls_back
+    plan = f"Plan {record.digest[:12]}" + (f", which rolls back plan {undone[:12]}" if undone else "")
+    return " ".join([f"{plan}: {message}, from its next step on.", *filter(None, notes)])
+
+
+def _find_moving_plan(journal: Journal, digest: str) -> PlanRecord:
+    """Return the plan, or its unfinished rollback once it has ended; the plan while its rollback is yet to begin."""
+    record = journal.plans.get(digest)
+    moving = None if record is None else _moving_plan(journal, record)
+    return moving or _require_unfinished(journal, digest)
+
+
+def _moving_plan(journal: Journal, record: PlanRecord) -> PlanRecord | None:
+    """Return the same for a plan's record; None if the plan has ended and is not rolled back."""
+    if is_rollback_unfinished(journal, record):
+        return find_unfinished_rollback(journal, record) or record
+    return None if record.status.finished else record
+
+
+def _require_unfinished(journal: Journal, digest: str) -> PlanRecord:
+    record = journal.plans.get(digest)
+    if record is None:
+        raise PlanError(f"There is no plan {digest[:12]} in the journal of this cluster.")
+    if record.status.finished:
+        raise PlanError(f"Plan {digest[:12]} has already ended: {record.reason}")
+    return record

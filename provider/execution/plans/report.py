@@ -1,0 +1,667 @@
+"""The summary of a plan for its approver, and the outcome of a plan that an operator requested. Pure.
+
+The summary is Markdown: the plan's proof, its moves by broker, and the constraints that it makes worse.
+
+The outcome has every partition, in one message and a list. What a drain and a fill achieved is read from snapshots.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_steward.assignment import (
+    Assignment,
+    Move,
+    MoveReason,
+    Operation,
+    TopicPartition,
+    begin_with_brokers,
+    counted,
+    name_brokers,
+    name_last_in_sync,
+)
+from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
+from kafka_steward.errors import RequestError
+from kafka_steward.escaping import escape_markdown, printable
+from kafka_steward.execution.moves.states import DONE, bytes_to_copy
+from kafka_steward.execution.throttles.rates import (
+    UNLIMITED_BYTES_PER_S,
+    ExternalRate,
+    ThrottleSide,
+    ineffective_message,
+    limiting_rates,
+)
+from kafka_steward.journal.observed import ProofSummary
+from kafka_steward.journal.records import MoveRow, MoveState
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_brokers, min_isr_by_topic
+
+
+def bytes_to_copy_text(moves: Sequence[Move], bytes_moved: int) -> str:
+    """Return the megabytes that a plan copies, and of how many partitions the size is unknown. Pure.
+
+    `bytes_moved` of its proof also counts the replicas out of sync that it waits for. Its progress does not: how much
+    of these is there already is known to nobody.
+    """
+    unknown, copied = sum(move.size_bytes is None for move in moves if move.adding), sum(map(bytes_to_copy, moves))
+    of = counted(unknown, "partition", "whose leader", "whose leaders")
+    beside = f", beside {of} did not report a size" if unknown else ""
+    if bytes_moved > copied:
+        late = f"{(bytes_moved - copied) / 1e6:.1f} MB"
+        beside += f", and at most {late} that replicas out of sync, which it keeps, have to catch up with"
+    return f"{copied / 1e6:.1f} MB to copy{beside}"
+
+
+def constraint_regressions(moves: Sequence[Move], snapshot: SnapshotFolder) -> list[str]:
+    """Return a message for each regression: fewer racks, fewer replicas, fewer replicas than min.insync.replicas.
+
+    Producers with acks=all fail in the last case. One more for each broker that will lead every partition of a topic,
+    and for each that is to receive more bytes than it has room for, come first.
+    """
+    racks = {row["broker"]: row["rack"] for row in snapshot.brokers.to_pylist()}
+    min_isr = min_isr_by_topic(snapshot.partitions)
+    return [
+        *_leader_regressions(moves, snapshot),
+        *_room_regressions(moves, snapshot),
+        *(sentence for move in moves for sentence in _move_regressions(move, racks, min_isr.get(move.topic))),
+    ]
+
+
+def _leader_regressions(moves: Sequence[Move], snapshot: SnapshotFolder) -> Iterator[str]:
+    """Yield a message for each broker that will be the preferred leader of all partitions of a topic, and was not."""
+    after = {move.topic_partition: move.after[0] for move in moves if move.after[:1] != move.before[:1]}
+    topics = pa.array(sorted({name.topic for name in after}), pa.string())
+    chosen = snapshot.partitions.filter(pc.is_in(snapshot.partitions["topic"], topics))
+    was, will = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
+    for row in chosen.select(["topic", "partition", "replicas"]).to_pylist():
+        name, first = TopicPartition(row["topic"], row["partition"]), row["replicas"][0]
+        was[name.topic].append(first)
+        will[name.topic].append(after.get(name, first))
+    for topic, leaders in sorted(will.items()):
+        if len(leaders) >= _FEW_PARTITIONS and len(set(leaders)) == 1 < len(set(was[topic])):
+            yield f"Broker {leaders[0]} will be the preferred leader of all {len(leaders)} partitions of {topic}."
+
+
+def _room_regressions(moves: Sequence[Move], snapshot: SnapshotFolder) -> Iterator[str]:
+    """Yield a message for each broker that is to receive more bytes than its log directories have room for."""
+    into = Counter[int]()
+    for move in moves:
+        into.update(dict.fromkeys(move.adding, move.size_bytes or 0))
+    for row in snapshot.brokers.sort_by("broker").select(["broker", "usable_bytes"]).to_pylist():
+        coming, room = into[row["broker"]], row["usable_bytes"]
+        if room is not None and coming > room:
+            yield (
+                f"Broker {row['broker']} is to receive {format_bytes(coming)} and has {format_bytes(room)} free: what "
+                "does not fit is not moved; free some, or exclude the broker."
+            )
+
+
+def _move_regressions(move: Move, racks: Mapping[int, str | None], min_isr: int | None) -> Iterator[str]:
+    name = move.topic_partition
+    before, after = _count_racks(move.before, racks), _count_racks(move.after, racks)
+    if after < before and after < len(move.after):
+        yield f"{name} will be on {counted(after, 'rack')} instead of {before}."
+    if len(move.after) < len(move.before):
+        yield f"{name} will have {counted(len(move.after), 'replica')} instead of {len(move.before)}."
+    if min_isr is not None and len(move.after) < min_isr <= len(move.before):
+        yield f"{name} will have fewer replicas than min.insync.replicas, {min_isr}: producers with acks=all will fail."
+
+
+def _count_racks(replicas: Assignment, racks: Mapping[int, str | None]) -> int:
+    """Return the number of racks that hold the replicas; a broker without a rack counts as a rack of its own."""
+    return len({racks.get(broker) or broker for broker in replicas})
+
+
+#: Partitions of a topic from which on it is worth saying that one broker will lead all.
+_FEW_PARTITIONS = 4
+
+#: The number of moves and regressions that are listed; the others are only counted.
+_SHOWN = 20
+
+_CORDONED = "Broker {} is cordoned (cordoned.log.dirs): it keeps its replicas and receives none."
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def plan_summary(
+    plan: PlanFolder, snapshot: SnapshotFolder, *, moves_shown: int = _SHOWN, rates: Sequence[ExternalRate] = ()
+) -> str:
+    """Return the plan as a Markdown page: tables and lists only, because Airflow's Markdown drops everything else.
+
+    At most `moves_shown` moves are listed; the others are counted. `rates` are those of others, as far as they are
+    known.
+    """
+    proof = plan.proof
+    cluster_id, operation = (printable(str(proof.get(name))) for name in ("cluster_id", "operation"))
+    head = (
+        f"Plan **{plan.digest[:12]}** for cluster `{cluster_id}`: **{operation}**. The approval applies to exactly "
+        f"this plan, `{plan.digest}`; a new plan needs a new approval."
+    )
+    parts = [
+        head,
+        escape_markdown(staying_sentence(plan, snapshot)),
+        _format_table(("", ""), _cost_rows(plan, stricter_rates(plan.moves, rates, _throttle(plan)))),
+        _format_section("What it breaks", constraint_regressions(plan.moves, snapshot)),
+    ]
+    parts += ["### Brokers", _format_table(_BROKER_COLUMNS, _broker_rows(plan.moves, proof))]
+    parts += [_format_section("Cordoned", [_CORDONED.format(broker) for broker in cordoned_brokers(snapshot.brokers)])]
+    parts += [
+        _format_section("Left as they are", not_moved_lines(proof, snapshot)),
+        _format_section("Notes", proof.get("notes") or ()),
+    ]
+    parts += [
+        "### Moves",
+        _format_table(_MOVE_COLUMNS, map(_move_row, plan.moves[:moves_shown])),
+    ]
+    parts += [f"… and {len(plan.moves) - moves_shown} more."] if len(plan.moves) > moves_shown else []
+    return "\n\n".join(part for part in parts if part)
+
+
+def format_bytes(count: float) -> str:
+    """Return a number of bytes in readable form, in powers of 1000: `1.2 GB`."""
+    for unit in _UNITS[:-1]:
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} {_UNITS[-1]}"
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration in readable form: `40 s`, `12 min`, `3 h 5 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _cost_rows(plan: PlanFolder, stricter: Sequence[ExternalRate] = ()) -> list[tuple[str, str]]:
+    proof = plan.proof
+    racks = proof.get("rack_violations") or {}
+    if not plan.moves and proof.get("replicas_moved") == 0:
+        return [("replicas moved", "none: there is nothing to move")]
+    return [
+        ("replicas moved", f"{proof.get('replicas_moved')} (no plan can move fewer than {proof.get('lower_bound')})"),
+        *_drained_row(plan),
+        ("bytes copied", format_bytes(proof.get("bytes_moved") or 0)),
+        ("partitions touched", f"{len(plan.moves)} of {proof.get('partitions')}"),
+        ("preferred leaders that change", f"{proof.get('leader_changes')}"),
+        ("predicted duration", _predicted_duration(plan, stricter)),
+        ("partitions not spread over the racks", f"{racks.get('before', 0)} before, {racks.get('after', 0)} after"),
+    ]
+
+
+def _drained_row(plan: PlanFolder) -> list[tuple[str, str]]:
+    """Return how many replicas of a drain are on the brokers that it empties, and how many more move to even out."""
+    draining = drained_brokers(plan)
+    if not draining:
+        return []
+    there = sum(len(move.removing.intersection(draining)) for move in plan.moves)
+    more = max(sum(len(move.adding) for move in plan.moves) - there, 0)
+    replicas = counted(there, "replica", "is", "are")
+    others = f"; {more} more {'evens' if more == 1 else 'even'} out" if more else ""
+    return [("of these", f"{replicas} on {name_brokers(draining)}{others}")]
+
+
+def drained_brokers(plan: PlanFolder) -> list[int]:
+    """Return the brokers off which a drain moves replicas, sorted; none for another operation."""
+    if plan.proof.get("operation") != Operation.DRAIN.value:
+        return []
+    left = frozenset[int]().union(*(move.removing for move in plan.moves))
+    return sorted(left.intersection(plan.proof.get("brokers_draining") or ()))
+
+
+def _predicted_duration(plan: PlanFolder, stricter: Sequence[ExternalRate]) -> str:
+    throttle, seconds = _throttle(plan), plan.proof.get("predicted_seconds")
+    if stricter and (seconds is not None or not throttle):
+        return _duration_at_rates_of_others(plan.moves, stricter, seconds or 0.0)
+    if not throttle or seconds is None:
+        return "unthrottled: as fast as disks and network allow"
+    if vain := ineffective_message(throttle):
+        return f"not predicted: {vain}"
+    return f"at least {format_duration(seconds)} at {format_bytes(throttle)}/s into each broker"
+
+
+def _throttle(plan: PlanFolder) -> int:
+    return (plan.proof.get("options") or {}).get("throttle") or 0
+
+
+def stricter_rates(moves: Sequence[Move], rates: Sequence[ExternalRate], throttle: int) -> list[ExternalRate]:
+    """Return the rates of others that limit the moves more than `throttle`: of followers and of leaders. Pure.
+
+    A replica that stays and is out of sync has no throttle of ours: a rate of others limits it in any case.
+    """
+    senders = _throttled_leaders(rates)
+    copies = {(senders.get(move.topic_partition), broker) for move in moves for broker in move.adding}
+    kept = {(senders.get(move.topic_partition), broker) for move in moves for broker in _throttled_kept(move, rates)}
+    return sorted({*(limiting_rates(copies, rates, throttle) if throttle else ()), *limiting_rates(kept, rates, 0)})
+
+
+def _throttled_kept(move: Move, rates: Sequence[ExternalRate]) -> list[int]:
+    """Return the brokers of replicas that stay and are out of sync, and that a rate of others throttles."""
+    return [
+        rate.broker
+        for rate in rates
+        if rate.side is ThrottleSide.FOLLOWER
+        and move.topic_partition in rate.partitions
+        and rate.broker in frozenset(move.after) - move.adding
+    ]
+
+
+def _throttled_leaders(rates: Sequence[ExternalRate]) -> dict[TopicPartition, int]:
+    return {name: rate.broker for rate in rates if rate.side is ThrottleSide.LEADER for name in rate.partitions}
+
+
+def _duration_at_rates_of_others(moves: Sequence[Move], stricter: Sequence[ExternalRate], seconds: float) -> str:
+    """Return the least duration, in which the `stricter` rates apply at their brokers, and `seconds` at the others."""
+    size, count = Counter[tuple[ThrottleSide, int]](), Counter[tuple[ThrottleSide, int]]()
+    senders = _throttled_leaders(stricter)
+    for move in moves:
+        followers = [*move.adding, *_throttled_kept(move, stricter)]
+        ends = [(ThrottleSide.FOLLOWER, broker) for broker in followers]
+        if move.topic_partition in senders:
+            ends += [(ThrottleSide.LEADER, senders[move.topic_partition])] * len(followers)
+        for end in ends:
+            size[end] += move.size_bytes or 0
+            count[end] += 1
+    # A rate that Kafka's fetches exceed anyhow says nothing about the duration; one of a leader may stop a copy.
+    through = {rate: (rate.side, rate.broker) for rate in stricter}
+    vain = [rate for rate, at in through.items() if rate.bytes_per_s < max(1, count[at]) * UNLIMITED_BYTES_PER_S]
+    slow = [(size[at] / rate.bytes_per_s, rate) for rate, at in through.items() if rate not in vain]
+    stopping = [rate for rate in vain if rate.side is ThrottleSide.LEADER]
+    least, rate = (0.0, stopping[0]) if stopping else max(slow, default=(0.0, stricter[0]))
+    way = "out of" if rate.side is ThrottleSide.LEADER else "into"
+    where = f"{format_bytes(rate.bytes_per_s)}/s {way} broker {rate.broker}, set by someone else"
+    predicted = bool(slow) and not stopping
+    return f"at least {format_duration(max(least, seconds))}, with {where}" if predicted else f"not predicted: {where}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTables:
+    """A plan as rows of cells, for a terminal: what it costs, what becomes of each broker, its moves, what is left."""
+
+    costs: Sequence[tuple[str, str]]
+    broker_columns: Sequence[str]
+    brokers: Sequence[tuple[str, ...]]
+    move_columns: Sequence[str]
+    moves: Sequence[tuple[str, ...]]
+    not_moved: Sequence[str]
+
+
+def plan_tables(
+    plan: PlanFolder, snapshot: SnapshotFolder, *, shown: int = _SHOWN, stricter: Sequence[ExternalRate] = ()
+) -> PlanTables:
+    """Return the tables of `plan_summary`, with at most `shown` moves.
+
+    `stricter` are the rates of others that apply instead of the throttle at brokers that receive replicas.
+    """
+    return PlanTables(
+        costs=_cost_rows(plan, stricter),
+        broker_columns=_BROKER_COLUMNS,
+        brokers=_broker_rows(plan.moves, plan.proof),
+        move_columns=_MOVE_COLUMNS,
+        moves=[_move_row(move) for move in plan.moves[:shown]],
+        not_moved=not_moved_lines(plan.proof, snapshot),
+    )
+
+
+_MOVE_COLUMNS = ("partition", "from", "to", "size", "why")
+_BROKER_COLUMNS = ("broker", "replicas", "leaders", "bytes", "replicas in", "replicas out", "bytes in")
+
+
+def _broker_rows(moves: Sequence[Move], proof: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    into, out_of, size = Counter[int](), Counter[int](), Counter[int]()
+    for move in moves:
+        into.update(move.adding)
+        out_of.update(move.removing)
+        size.update(dict.fromkeys(move.adding, move.size_bytes or 0))
+    spread = proof.get("spread") or {}
+    named = {int(broker) for broker in ((spread.get("replicas") or {}).get("before") or {}).get("by_broker", ())}
+    return [
+        (
+            str(broker),
+            *(_format_before_and_after(spread, what, broker) for what in ("replicas", "leaders", "bytes")),
+            str(into[broker]),
+            str(out_of[broker]),
+            format_bytes(size[broker]),
+        )
+        for broker in sorted(named | into.keys() | out_of.keys())
+    ]
+
+
+def _format_before_and_after(spread: Mapping[str, Any], what: str, broker: int) -> str:
+    both = [
+        ((spread.get(what) or {}).get(when) or {}).get("by_broker", {}).get(str(broker)) for when in ("before", "after")
+    ]
+    return " → ".join("?" if one is None else format_bytes(one) if what == "bytes" else str(one) for one in both)
+
+
+#: Why a partition was left as it is, and what a person can do, by the reasons of a proof.
+REASONS_TO_LEAVE = {
+    "all_replicas_lost": (
+        "no replica of it is live, and moving it would lose its data; bring back {brokers} with its data, or delete "
+        "the topic, if that is not under way already"
+    ),
+    "no_leader": (
+        "it has no leader, and so nothing to copy from; bring back {brokers} with its data, let a replica lead that is "
+        "out of sync, which loses data (kafka-leader-election.sh --election-type unclean), or delete the topic, "
+        "if that is not under way already"
+    ),
+    "too_few_brokers": ("too few brokers may hold its replicas; start or add brokers, or lower its replication factor"),
+    "below_min_isr": (
+        "it would have fewer replicas than min.insync.replicas; ask for more replicas, or lower min.insync.replicas of "
+        "its topic"
+    ),
+    "in_flight": (
+        "a reassignment of it is in flight; make another plan when that has ended, or cancel one that does not end "
+        "(kafka-reassign-partitions.sh --cancel)"
+    ),
+    "out_of_sync": (
+        "a live replica of it is out of sync, and a move would wait for it; look for a throttle that somebody left "
+        "(doctor), or a fault of its broker, and make another plan when it is in sync"
+    ),
+    "pinned": "the option pin keeps it as it is",
+    "excluded": "the plan leaves out its topic, by include, exclude, internal_topics or service_topics",
+}
+
+
+#: Partitions that a sentence names; the others are only counted.
+_NAMED = 3
+
+#: Why a partition stays for now that may need a change, by the reason in the proof.
+_HELD = {"in_flight": "it is being reassigned", "out_of_sync": "a live replica of it is out of sync"}
+
+
+def held_sentence(proof: Mapping[str, Any]) -> str:
+    """Return which partitions a plan leaves for now although they may need a change; empty without any."""
+    held = [
+        f"{TopicPartition(one['topic'], one['partition'])} ({_HELD[one['reason']]})"
+        for one in proof.get("pinned") or ()
+        if one["reason"] in _HELD
+    ]
+    more = f" and {len(held) - _NAMED} more" if len(held) > _NAMED else ""
+    return f"Left as it is for now: {', '.join(held[:_NAMED])}{more}." if held else ""
+
+
+def staying_sentence(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
+    """Return that drained brokers will not be empty, and what stays there, with the reasons; empty if nothing does."""
+    proof = plan.proof
+    if proof.get("operation") != Operation.DRAIN.value:
+        return ""
+    draining = set(proof.get("brokers_draining") or ())
+    if not draining:
+        return ""
+    listed = [*(proof.get("unplaced") or ()), *(proof.get("pinned") or ())]
+    reasons = {TopicPartition(one["topic"], one["partition"]): str(one["reason"]) for one in listed}
+    after = {move.topic_partition: move.after for move in plan.moves}
+    staying = {
+        name: there
+        for name, replicas in _partitions_on(draining, snapshot.partitions)
+        if (there := draining.intersection(after.get(name, replicas)))
+    }
+    if not staying:
+        return ""
+    brokers = sorted(set[int]().union(*staying.values()))
+    named = [
+        f"{name} ({reason_to_leave(reasons[name]).partition(';')[0] if name in reasons else 'the plan leaves it out'})"
+        for name in sorted(staying)[:_NAMED]
+    ]
+    more = f" and {len(staying) - _NAMED} more" if len(staying) > _NAMED else ""
+    count = counted(len(staying), "partition", "stays", "stay")
+    them = "it" if len(brokers) == 1 else "them"
+    begin = begin_with_brokers(brokers, "will not be empty", "will not be empty")
+    return f"{begin}: {count} on {them}: {', '.join(named)}{more}."
+
+
+def _partitions_on(brokers: Collection[int], partitions: pa.Table) -> Iterator[tuple[TopicPartition, Sequence[int]]]:
+    """Yield the partitions that have a replica on one of the brokers, with their replicas."""
+    replicas = partitions["replicas"].combine_chunks()
+    there = pc.is_in(pc.list_flatten(replicas), pa.array(sorted(brokers), replicas.type.value_type))
+    rows = pc.unique(pc.list_parent_indices(replicas).filter(there))
+    for row in partitions.select(["topic", "partition", "replicas"]).take(rows).to_pylist():
+        yield TopicPartition(row["topic"], row["partition"]), row["replicas"]
+
+
+def not_moved_lines(proof: Mapping[str, Any], snapshot: SnapshotFolder) -> list[str]:
+    """Return a clause for each partition that needs a change and does not get it: why, and what a person can do."""
+    left = [*(proof.get("unplaced") or ()), *(proof.get("pinned") or ())]
+    returning = _brokers_to_bring_back(
+        {one["topic"] for one in left if "{" in REASONS_TO_LEAVE.get(one["reason"], "")}, snapshot
+    )
+    lines = []
+    for one in left:
+        name = TopicPartition(one["topic"], one["partition"])
+        lines.append(f"{name}: {reason_to_leave(str(one['reason']), returning.get(name))}")
+    return lines
+
+
+def reason_to_leave(reason: str, brokers: str | None = None) -> str:
+    """Return why a partition was left as it was and what a person can do; `brokers` would lead it again."""
+    words = REASONS_TO_LEAVE.get(reason)
+    return reason.replace("_", " ") if words is None else words.format(brokers=brokers or "one of its brokers")
+
+
+def left_sentence(proof: ProofSummary) -> str:
+    """Return how many partitions a plan left, why, and the first few of each reason; empty without any."""
+    total, clauses = sum(proof.left_counts.values()), []
+    for reason, count in proof.left_counts.items():
+        names = [str(TopicPartition(*each[:2])) for each in proof.left if each.reason == reason][:_NAMED]
+        more = count - len(names)
+        named = ", ".join(names) + (f"{' and ' if names else ''}{more} more" if more else "")
+        clauses.append(f"{named} ({reason_to_leave(reason).partition(';')[0]})")
+    return f"Its plan left {counted(total, 'partition')}: {'; '.join(clauses)}." if total else ""
+
+
+def _brokers_to_bring_back(topics: Collection[str], snapshot: SnapshotFolder) -> dict[TopicPartition, str]:
+    """Return for each partition of the topics the brokers one of which would lead it again: those in sync last."""
+    chosen = snapshot.partitions.filter(pc.is_in(snapshot.partitions["topic"], pa.array(sorted(topics), pa.string())))
+    found = {}
+    for row in chosen.to_pylist():
+        found[TopicPartition(row["topic"], row["partition"])] = name_last_in_sync(row["replicas"], row["isr"])
+    return found
+
+
+def _move_row(move: Move) -> tuple[str, ...]:
+    size = "?" if move.size_bytes is None else format_bytes(move.size_bytes)
+    before, after = (", ".join(map(str, replicas)) for replicas in (move.before, move.after))
+    return str(move.topic_partition), before, after, size, MoveReason.in_words(move.purpose)
+
+
+def _format_section(title: str, lines: Sequence[str]) -> str:
+    if not lines:
+        return ""
+    more = [f"- … and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    return "\n".join([f"### {title}", "", *(f"- {escape_markdown(line)}" for line in lines[:_SHOWN]), *more])
+
+
+def _format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *([escape_markdown(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+#: What a plan without moves says.
+NOTHING_TO_MOVE = "there was nothing to move."
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOutcome:
+    """What a plan did, by its rows: the counts of partitions by result, and of the replicas that it placed.
+
+    `not_done` lists the planned partitions that were not moved, with reasons.
+    """
+
+    moved: int
+    satisfied: int
+    not_done: Sequence[tuple[str, str]]
+    replicas_placed: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """Return a message: the moves that were done, and those that were not, with the reason."""
+        if not (self.moved or self.satisfied or self.not_done):
+            return NOTHING_TO_MOVE
+        message = f"{counted(self.moved, 'partition', 'was', 'were')} moved"
+        message += f", {self.satisfied} no longer needed to move." if self.satisfied else "."
+        if not self.not_done:
+            return message
+        name, why = self.not_done[0]
+        left = len(self.not_done)
+        more = f" {counted(left - 1, 'more move', 'is', 'are')} held." if left > 1 else ""
+        return (
+            f"{message} {counted(left, 'partition', 'was', 'were')} not moved as approved, and no other moves "
+            f"were made: {name}, {why.rstrip('.')}.{more}"
+        )
+
+    def account(self, done: str, *, left: int = 0, again: int = 0) -> str:
+        """Return a clause that counts each partition that was due once, by what became of it; it ends a message.
+
+        `done` is what was done with those that were moved, such as `repaired`; `again` of them are under-replicated
+        again. The plan did not plan `left` more. `of 3 partitions due, 1 was repaired and 2 were not moved: t-1, ...`
+        """
+        undone = len(self.not_done)
+        total = self.moved + self.satisfied + undone + left
+        if not total:
+            return NOTHING_TO_MOVE
+        ends = {
+            f"were {done}": self.moved - again,
+            "were moved and are under-replicated again": again,
+            "no longer needed to move": self.satisfied,
+            "were left by the plan": left,
+            "were not moved": undone,
+        }
+        done_any = self.moved or self.satisfied
+        found = {end: number for end, number in ends.items() if number or (end == f"were {done}" and not done_any)}
+        *parts, last = [
+            f"{number} {end.replace('were ', 'was ').replace(' are ', ' is ') if number == 1 else end}"
+            for end, number in found.items()
+        ]
+        message = f"of {counted(total, 'partition')} due, {', '.join(parts)}{' and ' if parts else ''}{last}"
+        if not undone:
+            return f"{message}."
+        (name, why), more = self.not_done[0], undone - 1
+        return f"{message}: {name}, {why.rstrip('.')}{f'; and {more} more' if more else ''}."
+
+
+def summarize_outcome(rows: Sequence[MoveRow]) -> PlanOutcome:
+    """Return the outcome of a finished plan from its rows."""
+    counts = Counter(row.state for row in rows)
+    return PlanOutcome(
+        counts[MoveState.COMPLETED],
+        counts[MoveState.SATISFIED],
+        [(str(row.topic_partition), _reason(row)) for row in rows if row.state not in DONE],
+        sum(len(row.move.adding) for row in rows if row.state is MoveState.COMPLETED),
+    )
+
+
+def _reason(row: MoveRow) -> str:
+    """Return why a move was not made, without the name of its partition, which messages put before it."""
+    return row.detail.removeprefix(f"{row.topic_partition} was not moved: ") or row.state.value
+
+
+#: The number of partitions that a message names; the others are only counted.
+_NAMED = 3
+
+
+def refuse_invalid_drain(snapshot: Snapshot, brokers: Collection[int]) -> None:
+    """Raise RequestError for brokers that are not live, or if no live broker would be left."""
+    unknown = sorted(set(brokers) - snapshot.live)
+    if unknown:
+        live = ", ".join(map(str, sorted(snapshot.live)))
+        raise RequestError(
+            f"Broker {unknown[0]} cannot be drained: it is not live; the live brokers are {live}. A dead broker is "
+            "emptied by heal."
+        )
+    if brokers and snapshot.live <= set(brokers):
+        raise RequestError("All live brokers would be drained, and none would be left to host their replicas.")
+
+
+@dataclass(frozen=True, slots=True)
+class DrainStatus:
+    """The replicas that remain on the drained brokers.
+
+    `assigned` are partitions that are still assigned to one of them. `undeleted_logs` are partitions that are not
+    assigned there any more, and whose logs Kafka has yet to delete. `unresponsive` are drained brokers that are live
+    and did not report their log directories.
+    """
+
+    brokers: Sequence[int]
+    assigned: Sequence[TopicPartition]
+    undeleted_logs: Sequence[TopicPartition]
+    unresponsive: Sequence[int] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Return True if no replica is left in the metadata or on the disks, and every live broker reported."""
+        return not self.assigned and not self.undeleted_logs and not self.unresponsive
+
+    @property
+    def sentence(self) -> str:
+        """Return a message: the remaining replicas, and the next action of the operator."""
+        it, they_are = "it" if len(self.brokers) == 1 else "them", begin_with_brokers(self.brokers, "is", "are")
+        if self.assigned:
+            shown = ", ".join(str(each) for each in self.assigned[:_NAMED])
+            more = f" and {len(self.assigned) - _NAMED} more" if len(self.assigned) > _NAMED else ""
+            are, them = ("is", "it") if len(self.assigned) == 1 else ("are", "them")
+            return (
+                f"{they_are} not empty yet: {shown}{more} {are} still assigned there; drain again once nothing keeps "
+                f"{them} there, and do not stop {it} before."
+            )
+        unassigned = f"{begin_with_brokers(self.brokers, 'no longer has', 'no longer have')} an assigned replica"
+        if self.undeleted_logs:
+            return f"{unassigned}; Kafka has not yet deleted {len(self.undeleted_logs)} from disk."
+        if self.unresponsive:
+            return f"{unassigned}; {name_brokers(self.unresponsive)} did not report which logs are still on disk."
+        return (
+            f"{they_are} empty in Kafka. Next: stop {it} before new topics are placed on {it}, and on KRaft "
+            f"unregister {it} (kafka-cluster.sh unregister)."
+        )
+
+
+def drain_status(snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs], brokers: Collection[int]) -> DrainStatus:
+    """Return the replicas on `brokers` according to the metadata and to their own log directories."""
+    wanted = frozenset(brokers)
+    assigned = sorted(name for name, each in snapshot.partitions.items() if wanted & frozenset(each.replicas))
+    held = {name for broker in wanted & log_dirs.keys() for name in log_dirs[broker].replica_bytes}
+    silent = (wanted & snapshot.live) - log_dirs.keys()
+    return DrainStatus(
+        tuple(sorted(wanted)), tuple(assigned), tuple(sorted(held - set(assigned))), tuple(sorted(silent))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfSyncPartition:
+    """A partition that is not fully replicated: its replicas that are not in sync, and the reassignment flag."""
+
+    topic: str
+    partition: int
+    missing: tuple[int, ...]
+    reassigning: bool
+
+    @property
+    def sentence(self) -> str:
+        """Return a message that names the brokers that are not in sync, or the reassignment in flight."""
+        name = TopicPartition(self.topic, self.partition)
+        if not self.missing:
+            return f"{name} is being moved."
+        moved = " and is being moved" if self.reassigning else ""
+        return f"{name} waits for {name_brokers(self.missing)} to be in sync{moved}."
+
+
+def find_out_of_sync(
+    snapshot: Snapshot, partitions: Collection[TopicPartition] | None = None
+) -> tuple[OutOfSyncPartition, ...]:
+    """Return the partitions with a replica out of the ISR or a reassignment in flight, sorted.
+
+    Only `partitions` are checked, or all if it is None. Partitions that do not exist are left out.
+    """
+    names = snapshot.partitions.keys() if partitions is None else set(partitions) & snapshot.partitions.keys()
+    found = []
+    for partition in (snapshot.partitions[name] for name in sorted(names)):
+        missing = tuple(broker for broker in partition.replicas if broker not in partition.isr)
+        if missing or partition.reassigning:
+            found.append(OutOfSyncPartition(*partition.topic_partition, missing, partition.reassigning))
+    return tuple(found)

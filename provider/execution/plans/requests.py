@@ -1,0 +1,156 @@
+"""Requests of a person to the planner: a rebalance, or a reassignment written by hand. Pure.
+
+A rebalance request is translated to the planner's options. A manual reassignment is parsed, and validated against the
+cluster before planning starts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import pyarrow.compute as pc
+
+from kafka_steward.assignment import (
+    Assignment,
+    Operation,
+    TopicPartition,
+    begin_with_brokers,
+)
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.errors import PlanError, RequestError
+from kafka_steward.execution.cluster_queries import HIDDEN
+from kafka_steward.given_targets import CurrentPartition, TargetCheck
+from kafka_steward.planning.files.formats import SnapshotFolder, cordoned_brokers
+from kafka_steward.planning.files.options import Options, select_options
+from kafka_steward.planning.files.reassignment import (
+    Replica,
+    find_assignment,
+    parse_directories,
+    parse_reassignment,
+)
+from kafka_steward.rebalance_request import RebalanceRequest
+from kafka_steward.service_topics import SERVICE_TOPICS
+
+#: The largest fraction of the cluster's bytes that a scheduled run moves, unless a budget is given.
+SCHEDULED_SHARE = 0.1
+
+
+def planner_options(
+    request: RebalanceRequest,
+    snapshot: SnapshotFolder,
+    *,
+    scheduled: bool,
+    service_topics: Sequence[str] = SERVICE_TOPICS,
+) -> dict[str, Any]:
+    """Return the planner's options. Raises RequestError for invalid or conflicting fields, and if no topic takes part.
+
+    A scheduled run without a budget moves at most SCHEDULED_SHARE of the total bytes of all replicas.
+    """
+    request.validate()
+    topics, operation = _find_matching_topics(request, snapshot, service_topics), Operation(request.operation)
+    options = select_options(operation, request.options)
+    if operation is Operation.SET_REPLICATION_FACTOR:
+        patterns = {"include", "exclude"}  # whose topics are named
+        return {**{name: value for name, value in options.items() if name not in patterns}, "topics": topics}
+    if scheduled and not (options.get("max_moves") or options.get("max_bytes")):
+        options["max_bytes"] = max(1, int(_total_replica_bytes(snapshot) * SCHEDULED_SHARE))
+    return options
+
+
+def no_op_reason(request: RebalanceRequest, snapshot: SnapshotFolder) -> str:
+    """Return why there is nothing to plan, as far as the snapshot shows; else empty.
+
+    An expand needs a live broker that has no replicas and is not cordoned. A drain needs a broker with replicas.
+    """
+    empty = _brokers_in_state(snapshot, "new") - frozenset(cordoned_brokers(snapshot.brokers))
+    if request.operation == Operation.EXPAND.value and not empty:
+        return "No broker is live and empty: there is nothing to expand to."
+    draining = frozenset(request.brokers)
+    if request.operation == Operation.DRAIN.value and not _hold_any_replica(snapshot, draining):
+        return f"{begin_with_brokers(sorted(draining), 'already holds', 'already hold')} no replica."
+    return ""
+
+
+def _total_replica_bytes(snapshot: SnapshotFolder) -> int:
+    """Return the total bytes of all replicas; a partition of unknown size counts as empty."""
+    copies = pc.list_value_length(snapshot.partitions["replicas"])
+    return int(pc.sum(pc.multiply(snapshot.partitions["bytes"], copies), min_count=0).as_py())
+
+
+def _find_matching_topics(
+    request: RebalanceRequest, snapshot: SnapshotFolder, service_topics: Sequence[str]
+) -> list[str]:
+    """Return the topics that the request asks for and that take part. Raises RequestError if there is none."""
+    if not request.topics:
+        return []
+    known = set(snapshot.partitions["topic"].to_pylist())
+    # A drain and the other operations that do not balance move internal topics along.
+    operation = Operation(request.operation)
+    balances = Operation.REBALANCE if operation is Operation.SET_REPLICATION_FACTOR else operation
+    options = Options(
+        include=tuple(request.topics),
+        exclude=tuple(request.exclude),
+        internal_topics=bool(request.options.get("internal_topics")),
+        service_topics=tuple(service_topics),
+        balance=request.options.get("balance", "replicas"),
+    )
+    try:
+        chosen = options.with_topics(known, balances)
+    except PlanError as error:
+        raise RequestError(str(error)) from error
+    return sorted(topic for topic in known if chosen.takes(topic, balances))
+
+
+def _brokers_in_state(snapshot: SnapshotFolder, state: str) -> frozenset[int]:
+    rows = snapshot.brokers.to_pylist()
+    return frozenset(row["broker"] for row in rows if row["state"] == state)
+
+
+def _hold_any_replica(snapshot: SnapshotFolder, brokers: frozenset[int]) -> bool:
+    return any(brokers & set(replicas) for replicas in snapshot.partitions["replicas"].to_pylist())
+
+
+def parse_assignments(
+    document: Mapping[str, Any] | str,
+) -> tuple[dict[TopicPartition, Assignment], dict[Replica, str]]:
+    """Parse a document, or its text, in the format of kafka-reassign-partitions; also of that tool's output.
+
+    Returns the replicas by partition, and the log directories that are named. Raises PlanError for invalid JSON, for
+    several assignments, and for an invalid document.
+    """
+    given = _parse_json(document) if isinstance(document, str) else document
+    return parse_reassignment(given), parse_directories(given)
+
+
+def _parse_json(text: str) -> Any:
+    found = find_assignment(text, "The reassignment")
+    try:
+        return json.loads(found)
+    except ValueError as error:
+        raise PlanError(f"The reassignment is not JSON: {error}; paste a file of kafka-reassign-partitions.") from error
+
+
+def validate_against_cluster(
+    given: Mapping[TopicPartition, Assignment],
+    snapshot: Snapshot,
+    min_isr: Mapping[str, int],
+    cordoned: Collection[int] = (),
+) -> None:
+    """Raise PlanError with a sentence for each partition whose target the cluster cannot reach.
+
+    `min_isr` is min.insync.replicas by topic, `cordoned` the brokers that receive no replicas (KIP-1066).
+    """
+    topics = {name.topic for name in given}
+    TargetCheck(
+        {
+            name: CurrentPartition(found.replicas, found.leader is not None, found.reassigning, min_isr.get(name.topic))
+            for name, found in snapshot.partitions.items()
+            if name.topic in topics
+        },
+        live=snapshot.live,
+        known=snapshot.brokers.keys() | snapshot.hosting_brokers,
+        cordoned=cordoned,
+        hidden=dict.fromkeys(snapshot.hidden, HIDDEN),
+    ).refuse_impossible(given)

@@ -1,0 +1,112 @@
+"""Resolve a plan from its digest, from a prefix of the digest, or without one: the plan that the user means."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from kafka_steward.errors import PlanError
+from kafka_steward.execution.plans.cancel_signal import CANCEL_SIGNAL
+from kafka_steward.execution.plans.lifecycle import Scope
+from kafka_steward.execution.plans.rollback import find_unfinished_cancels
+from kafka_steward.execution.plans.slot import current_plans
+from kafka_steward.journal.audit import Action, Actor
+from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.store import Journal
+
+#: The number of latest plans that are searched for a digest prefix.
+_PLANS = 1000
+
+#: The message, by verb, when no plan is named and none is meant.
+_NO_PLAN = {
+    "cancel": "No plan is in progress on cluster {}: there is no plan to cancel; to undo one that ended, name it.",
+    "resume": "No plan is in progress on cluster {}: there is no plan to resume; see `plans`.",
+    "throttle": "No plan holds the plan slot of cluster {}, so there is no throttle to change; name a waiting plan, "
+    "or change the setting throttle for future plans.",
+    "verify": "The journal of cluster {} holds no plan, so there is nothing to verify.",
+}
+
+Verb = Literal["cancel", "resume", "throttle", "verify"]
+
+
+def resolve_plan(
+    journal: Journal,
+    named: str | None,
+    to: Verb,
+    *,
+    who: Actor | None = None,
+    scope: Scope = "pending",
+    after_signal: bool = False,
+) -> PlanRecord:
+    """Return the plan that the user wants `to` act on.
+
+    The plan is, in this order:
+
+    1. the plan `named` by its digest or a prefix of it;
+    2. the plan that `who` requested before in the same run, so that a second attempt resolves to the same plan;
+    3. with `after_signal`, the plan whose cancel the last cancel signal requested last, whether or not it has ended;
+    4. the plan that holds the plan slot, or else the only plan that has not ended; with scope "plan", if that plan is a
+       rollback, the plan that it takes back;
+    5. to cancel or resume, a plan whose cancel or rollback has not ended, for example after a crash; to verify, the
+       plan that was published last.
+
+    Raises PlanError when no plan is found, or more than one.
+    """
+    if named:
+        return find_plan_by_prefix(journal, named)
+    requested = None if who is None else _find_requested_digest(journal, who)
+    if requested is not None:
+        return find_plan_by_prefix(journal, requested)
+    signalled = _find_signalled_plan(journal) if after_signal else None
+    record = signalled or _find_unfinished_plan(journal, to) or _find_ended_plan(journal, to)
+    if record is None:
+        raise PlanError(_NO_PLAN[to].format(journal.cluster_id))
+    undone = record.rolls_back if scope == "plan" else None
+    return (journal.plans.get(undone) if undone else None) or record
+
+
+def find_plan_by_prefix(journal: Journal, beginning: str) -> PlanRecord:
+    """Return the plan whose digest is, or starts with, `beginning`. Raises PlanError for none or several."""
+    known = journal.plans.get(beginning)
+    if known is not None:
+        return known
+    found = [record for record in journal.plans.latest(_PLANS) if record.digest.startswith(beginning)]
+    if len(found) == 1:
+        return found[0]
+    what = f"{len(found)} plans begin" if found else "no plan begins"
+    raise PlanError(f"In the journal of cluster {journal.cluster_id}, {what} with {beginning[:64]}; see `plans`.")
+
+
+def _find_unfinished_plan(journal: Journal, to: Verb) -> PlanRecord | None:
+    chosen = current_plans(journal) or journal.plans.unfinished()
+    if len(chosen) > 1:
+        several = ", ".join(record.digest[:12] for record in chosen)
+        raise PlanError(
+            f"Several plans of cluster {journal.cluster_id} have not ended: {several}; name the one to {to}."
+        )
+    return chosen[0] if chosen else None
+
+
+def _find_ended_plan(journal: Journal, to: Verb) -> PlanRecord | None:
+    if to == "throttle":
+        return None
+    return next(iter(journal.plans.latest(1) if to == "verify" else find_unfinished_cancels(journal)), None)
+
+
+def _find_signalled_plan(journal: Journal) -> PlanRecord | None:
+    """Return the plan whose cancel the last cancel signal requested; None if it requested none."""
+    rows = journal.audit.rows(action=Action.REQUEST)
+    signals = [at for at, row in enumerate(rows) if row.entry.after == CANCEL_SIGNAL]
+    begin = signals[-2] + 1 if len(signals) > 1 else 0
+    requests = rows[begin : signals[-1]] if signals else ()
+    digests = dict.fromkeys(row.entry.plan for row in reversed(requests) if row.entry.plan)
+    records = (journal.plans.get(digest) for digest in digests)
+    return next((record for record in records if record is not None and record.cancel is not None), None)
+
+
+def _find_requested_digest(journal: Journal, who: Actor) -> str | None:
+    if who.run_id is None:
+        return None
+    run = who.dag_id, who.run_id, who.task_id
+    rows = journal.audit.rows(action=Action.REQUEST)
+    entries = [row.entry for row in rows if (row.entry.who.dag_id, row.entry.who.run_id, row.entry.who.task_id) == run]
+    return entries[-1].plan or None if entries else None

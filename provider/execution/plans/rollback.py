@@ -1,0 +1,253 @@
+"""The plan that rolls another plan's completed partitions back to their original replicas (KIP-236).
+
+The request is stored in the record of the plan that is rolled back. Between the end of its cancel and the publication
+of the rollback, only that record says that a rollback is to follow: `find_unfinished_cancels` finds such plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from kafka_steward.assignment import Operation, counted
+from kafka_steward.errors import PlanError
+from kafka_steward.execution.cluster_queries import with_hidden_topics
+from kafka_steward.execution.moves.progress import cancel_outcome_message
+from kafka_steward.execution.moves.recovery import RollbackMoves, plan_rollback_moves
+from kafka_steward.execution.moves.states import DONE, final_status
+from kafka_steward.execution.plans.slot import claim_slot, refuse_taken_slot, release_slot
+from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
+from kafka_steward.journal.records import Cause, MoveRow, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.store import Journal
+from kafka_steward.planning.files.formats import plan_digest, plan_table
+
+
+@dataclass(frozen=True, order=True)
+class SkippedPartition:
+    """A partition that the cancel or rollback of a plan skipped, and why."""
+
+    topic: str
+    partition: int
+    why: str
+
+
+def publish_rollback(
+    context: ClusterContext, digest: str, *, even_if_disabled: bool = False
+) -> tuple[PlanRecord, RollbackMoves]:
+    """Publish the plan that rolls back everything a plan has completed; a `PlanRunner` executes it.
+
+    Pending moves must have been cancelled before; `PlanRunner` does both. Skipped partitions and reasons are returned
+    and in the audit trail. If an unfinished rollback exists already, that one is returned. To be called by one process
+    at a time: under the step lock.
+
+    Raises PlanError for an unknown plan or one that has not ended, SlotTaken while a plan beside which it may not run
+    holds the plan slot.
+    """
+    journal, who = context.journal, context.actor
+    undone = journal.plans.get(digest)
+    if undone is None or not undone.status.finished:
+        why = "there is no such plan" if undone is None else "it has not ended: cancel it first"
+        raise PlanError(f"Plan {digest[:12]} cannot be rolled back: {why}.")
+    release_slot(journal, digest, who)  # a process that crashed right after the end has not done that
+    known = find_unfinished_rollback(journal, undone)
+    if known is not None:
+        _link_rollback(journal, undone, known)
+        return known, RollbackMoves(tuple(row.move for row in journal.plans.rows(known.digest)), ())
+    back = preview_rollback(context, digest)
+    record = _build_rollback_record(undone, back, who, even_if_disabled=even_if_disabled)
+    # Without a move, the plan slot is not needed.
+    if back.moves:
+        partitions = {move.topic_partition for move in back.moves}
+        refuse_taken_slot(journal, record, partitions, who, not_done=f"Plan {digest[:12]} is not rolled back yet")
+    _audit_rollback(journal, record, back, who)
+    published = journal.plans.publish(record, back.moves)
+    _link_rollback(journal, undone, published)
+    if back.moves:
+        claim_slot(journal, published, who)
+    return published, back
+
+
+def preview_rollback(context: ClusterContext, digest: str) -> RollbackMoves:
+    """Return the moves that a rollback of the plan would make now, and the rows that it would skip.
+
+    Raises ClusterError.
+    """
+    plans, cluster = context.journal.plans, context.cluster
+    rows = plans.rows(digest)
+    others = plans.submissions_by_others(digest, [row.topic_partition for row in rows])
+    snapshot = with_hidden_topics(cluster, cluster.snapshot(), {row.move.topic for row in rows})
+    return plan_rollback_moves(rows, snapshot, chunk_size=context.settings.heal_chunk_size, others=others)
+
+
+def find_unfinished_rollback(journal: Journal, undone: PlanRecord) -> PlanRecord | None:
+    """Return the unfinished rollback of a plan; None if there is none."""
+    found = (each for each in journal.plans.unfinished() if each.rolls_back == undone.digest)
+    return next(found, None)
+
+
+def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
+    """Record the end of a rollback in the plan that it rolled back. Harmless for any other plan.
+
+    That plan counts as rolled back when no partition was skipped. Otherwise it keeps its status and records the number
+    of skipped partitions.
+    """
+    undone = None if record.rolls_back is None else journal.plans.get(record.rolls_back)
+    if undone is None or not undone.status.finished or undone.rolled_back_by not in {None, record.digest}:
+        return  # another rollback was published since
+    if not record.status.ended_by_itself:
+        _link_rollback(journal, undone, record)
+        return
+    if undone.rolled_back_by == record.digest and undone.not_rolled_back is not None:
+        return
+    alone = find_left_alone(journal, record.digest)
+    journal.plans.try_update(  # Another process that finds it ended does this too.
+        undone,
+        status=_status_without_rollback(journal, undone) if alone else PlanStatus.ROLLED_BACK,
+        reason=_rollback_reason(journal, undone, record, alone),
+        rolled_back_by=record.digest,
+        not_rolled_back=len(alone),
+    )
+
+
+def _rollback_reason(
+    journal: Journal, undone: PlanRecord, rollback: PlanRecord, alone: Collection[SkippedPartition]
+) -> str:
+    """Return how much of a plan went back, with its rollback or before, as the end of `Plan X was ...`."""
+    by = f"by plan {rollback.digest[:12]}"
+    if not alone:
+        return f"rolled back {by}"
+    names = {(each.topic, each.partition) for each in alone}
+    back = [row for row in journal.plans.rows(rollback.digest) if row.state in DONE] or [
+        row
+        for row in journal.plans.rows(undone.digest)
+        if row.attempt and row.cause is Cause.REQUESTED and row.topic_partition not in names
+    ]
+    if back:
+        return f"reverted in part {by}, {counted(len(alone), 'partition')} left alone"
+    all_of_it = counted(len(alone), "partition", "was", "were")
+    return f"not reverted: {f'all {all_of_it}' if len(alone) > 1 else 'its partition was'} left alone"
+
+
+def find_left_alone(journal: Journal, rollback: str | None) -> tuple[SkippedPartition, ...]:
+    """Return the partitions that a rollback skips, and why: never part of its plan, or changed before their turn.
+
+    Whatever says how much of a plan was rolled back counts these.
+    """
+    if rollback is None:
+        return ()
+    found = sorted(read_audited_skips(journal, rollback, Code.LEFT_ALONE))
+    lost = (row for row in journal.plans.rows(rollback) if row.state in {MoveState.DROPPED, MoveState.FAILED})
+    found += (SkippedPartition(row.move.topic, row.move.partition, row.detail) for row in lost)
+    # A process that died before it had published the rollback may have audited another reason.
+    return tuple(sorted({(each.topic, each.partition): each for each in found}.values()))
+
+
+def read_audited_skips(journal: Journal, plan: str, code: Code) -> set[SkippedPartition]:
+    """Return the partitions that a plan skipped with `code`, from the audit trail."""
+    entries = [row.entry for row in journal.audit.rows(plan=plan, action=Action.SKIP)]
+    return {
+        SkippedPartition(entry.topic, entry.partition, entry.reason)
+        for entry in entries
+        if entry.topic is not None and entry.partition is not None and entry.code is code
+    }
+
+
+def find_unsuccessful_rollback(journal: Journal, digest: str) -> PlanRecord | None:
+    """Return the rollback of a plan if it was itself cancelled or abandoned, otherwise None."""
+    record = journal.plans.get(digest)
+    rollback = None if record is None or record.rolled_back_by is None else journal.plans.get(record.rolled_back_by)
+    if rollback is None or not rollback.status.finished or rollback.status.ended_by_itself:
+        return None
+    return rollback
+
+
+def describe_cancel_outcome(journal: Journal, record: PlanRecord, rows: Sequence[MoveRow] | None = None) -> str:
+    """Return what became of a plan, as `cancel_outcome_message` does; its `rows` are read unless they are given."""
+    moves = journal.plans.rows(record.digest) if rows is None else rows
+    return cancel_outcome_message(record, moves, find_unsuccessful_rollback(journal, record.digest))
+
+
+def find_unfinished_cancels(journal: Journal) -> list[PlanRecord]:
+    """Return plans whose requested cancel or rollback has not ended; any process may resume one."""
+    return [each for each in journal.plans.unfinished(or_cancelled=True)[::-1] if is_cancel_unfinished(journal, each)]
+
+
+def is_cancel_unfinished(journal: Journal, record: PlanRecord) -> bool:
+    """Return whether a requested cancel or rollback of this plan has not ended."""
+    return record.cancel is not None and (not record.status.finished or is_rollback_unfinished(journal, record))
+
+
+def is_rollback_unfinished(journal: Journal, record: PlanRecord) -> bool:
+    """Return whether the requested rollback of a plan that has ended is still to be published, or has not ended."""
+    if record.cancel is None or record.cancel.scope != "plan" or not record.status.finished:
+        return False
+    if record.rolled_back_by in {None, record.earlier_rollback}:
+        return True
+    rollback = journal.plans.get(str(record.rolled_back_by))
+    if rollback is None or rollback.status.ended_by_itself:
+        # A process that crashed may not have recorded its end.
+        return record.status is not PlanStatus.ROLLED_BACK and record.not_rolled_back is None
+    return not rollback.status.finished
+
+
+def _status_without_rollback(journal: Journal, undone: PlanRecord) -> PlanStatus:
+    """Return the status with which a plan ended by itself, also when an earlier rollback reverted all of it."""
+    if undone.status is not PlanStatus.ROLLED_BACK:
+        return undone.status
+    return final_status(journal.plans.rows(undone.digest))
+
+
+def _link_rollback(journal: Journal, undone: PlanRecord, record: PlanRecord) -> None:
+    if undone.rolled_back_by != record.digest:
+        journal.plans.update(undone, rolled_back_by=record.digest, not_rolled_back=None)
+
+
+def _build_rollback_record(
+    undone: PlanRecord, back: RollbackMoves, who: Actor, *, even_if_disabled: bool
+) -> PlanRecord:
+    # A rollback that follows a cancelled rollback may have the same moves, but is another plan.
+    options = {"after": undone.rolled_back_by} if undone.rolled_back_by else {}
+    operation = Operation.ROLLBACK.value
+    return PlanRecord(
+        plan_digest(undone.cluster_id, undone.digest, operation, options, plan_table(back.moves)),
+        undone.cluster_id,
+        operation,
+        reason=f"rolls back plan {undone.digest[:12]}",
+        who=who,
+        left=len(back.skipped),
+        even_if_disabled=even_if_disabled,
+        throttle=undone.throttle,
+        rolls_back=undone.digest,
+    )
+
+
+def _audit_rollback(journal: Journal, record: PlanRecord, back: RollbackMoves, who: Actor) -> None:
+    """Audit the rollback before it is published.
+
+    A process that finds it published then need not check that this was done.
+    """
+    for row, why in back.skipped:
+        name = row.topic_partition
+        journal.audit.record(
+            AuditRecord(
+                Action.SKIP,
+                why,
+                plan=record.digest,
+                topic=name.topic,
+                partition=name.partition,
+                before=list(row.move.after),
+                after=list(row.move.before),
+                who=who,
+                code=Code.LEFT_ALONE,
+            )
+        )
+    what = counted(len(back.moves), "partition") if back.moves else "nothing"
+    reason = f"{record.reason}: {what} to revert, {len(back.skipped)} left alone"
+    facts = {
+        "operation": record.operation,
+        "partitions": len(back.moves),
+        "rolls_back": record.rolls_back,
+        "left": record.left,
+    }
+    journal.audit.record(AuditRecord(Action.PUBLISH, reason, plan=record.digest, after=facts, who=who))

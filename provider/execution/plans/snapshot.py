@@ -1,0 +1,157 @@
+"""Export of the cluster's state to a snapshot folder, which the planner reads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
+from kafka_steward.execution.cluster_queries import min_isr_by_topic, refuse_hidden_topics
+from kafka_steward.execution.moves.staging import stage_reached
+from kafka_steward.execution.moves.states import filter_unsettled
+from kafka_steward.execution.plans.report import refuse_invalid_drain
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.journal.store import Journal
+from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS, write_snapshot
+from kafka_steward.service_topics import SERVICE_TOPICS
+
+
+def take_snapshot(
+    cluster: ClusterPort,
+    uri: str,
+    *,
+    failed: Collection[int],
+    now_ms: int,
+    draining: Collection[int] = (),
+    targets: Mapping[TopicPartition, int] | None = None,
+    begun: Mapping[TopicPartition, Move] | None = None,
+    failed_disks_of: Collection[int] = (),
+    capacities: Mapping[int, float] | None = None,
+    service_topics: Sequence[str] = SERVICE_TOPICS,
+) -> str:
+    """Write the current state of the cluster to the folder `uri`; return the digest.
+
+    `failed` are the brokers to heal, as determined by the detector. Those of them that are live count as live; of those
+    in `failed_disks_of`, the replicas in failed log directories are to be replaced. `targets` are the intended
+    replication factors of partitions that have another one (KIP-409). `draining` are live brokers that are to be
+    emptied. `begun` are moves that other plans have begun and not ended: a partition at rest between two of their
+    stages counts as moving, so that no plan is made with the replicas of both sides. `capacities` are those of brokers
+    that are to hold more or less than others, which have 1. A broker that hosts nothing but `service_topics` is new.
+    Raises ClusterError; RequestError for brokers that cannot be drained, or for all of them, and for topics that the
+    brokers host and Kafka does not let us describe; PlanError when the workspace cannot be written.
+    """
+    snapshot = cluster.snapshot()
+    refuse_invalid_drain(snapshot, draining)
+    log_dirs = cluster.log_dirs(sorted(snapshot.live))
+    refuse_hidden_topics(cluster, snapshot, log_dirs)
+    min_isr = min_isr_by_topic(cluster, {name.topic for name in snapshot.partitions})
+    partitions = [
+        _partition_row(partition, snapshot.live, log_dirs, min_isr)
+        | _target_columns(partition, targets or {}, begun or {})
+        for _, partition in sorted(snapshot.partitions.items())
+    ]
+    states = _broker_states(snapshot, failed, draining, service_topics)
+    if failed_disks_of:
+        partitions = [row | {"offline": _offline_replicas(row, snapshot, failed_disks_of)} for row in partitions]
+    return write_snapshot(
+        uri,
+        cluster_id=snapshot.cluster_id,
+        taken_ms=now_ms,
+        brokers=pa.Table.from_pylist(_broker_rows(snapshot, log_dirs, states, capacities or {}), SNAPSHOT_BROKERS),
+        partitions=pa.Table.from_pylist(partitions, SNAPSHOT_PARTITIONS),
+    )
+
+
+def begun_moves(journal: Journal) -> dict[TopicPartition, Move]:
+    """Return the moves that unfinished plans have begun and not ended. Raises JournalError."""
+    plans = [journal.plans.rows(record.digest) for record in journal.plans.unfinished()]
+    return {row.topic_partition: row.move for rows in plans for row in filter_unsettled(rows) if row.attempt}
+
+
+def _broker_rows(
+    snapshot: Snapshot,
+    log_dirs: Mapping[int, BrokerLogDirs],
+    states: Mapping[int, str],
+    capacities: Mapping[int, float],
+) -> list[dict[str, Any]]:
+    """Return a row for each broker in `states`."""
+    racks = {broker.id: broker.rack for broker in snapshot.brokers.values()}
+    usable = {broker: dirs.usable_bytes for broker, dirs in log_dirs.items()}
+    return [
+        {
+            "broker": broker,
+            "rack": racks.get(broker),
+            "state": state,
+            "capacity": capacities.get(broker, 1.0) if capacities else None,
+            "usable_bytes": usable.get(broker),
+            "cordoned": True if broker in log_dirs and log_dirs[broker].cordoned else None,
+        }
+        for broker, state in states.items()
+    ]
+
+
+def _broker_states(
+    snapshot: Snapshot, failed: Collection[int], draining: Collection[int], service_topics: Sequence[str]
+) -> dict[int, str]:
+    """Return the state of each broker that is live or has replicas, sorted by broker."""
+    hosting = snapshot.hosting_besides(service_topics)
+    states = {broker: "live" if broker in hosting else "new" for broker in snapshot.live}
+    dead = snapshot.hosting_brokers - snapshot.live
+    states |= {broker: "failed" if broker in failed else "down" for broker in dead}
+    return dict(sorted({**states, **dict.fromkeys(draining, "draining")}.items()))
+
+
+def _target_columns(
+    partition: Partition, targets: Mapping[TopicPartition, int], begun: Mapping[TopicPartition, Move]
+) -> dict[str, Any]:
+    """Return the columns that differ for a partition with another target.
+
+    At rest between two stages of a move, it has the columns that it will have once the next stage has begun.
+    """
+    move = begun.get(partition.topic_partition)
+    if move is not None and not partition.adding and stage_reached(move, partition.replicas):
+        adding = [broker for broker in partition.replicas if broker in move.adding]
+        return {"adding": adding, "target_rf": len(move.before)}
+    target = targets.get(partition.topic_partition)
+    return {} if target is None else {"target_rf": target}
+
+
+def _partition_row(
+    partition: Partition, live: Collection[int], log_dirs: Mapping[int, BrokerLogDirs], min_isr: Mapping[str, int]
+) -> dict[str, Any]:
+    return {
+        "topic": partition.topic,
+        "topic_id": partition.topic_id,
+        "partition": partition.partition,
+        "replicas": list(partition.replicas),
+        "isr": sorted(partition.isr),
+        "leader": -1 if partition.leader is None else partition.leader,
+        "adding": list(partition.adding) or None,
+        "removing": list(partition.removing) or None,
+        "target_rf": len(set(partition.replicas) - set(partition.adding)),
+        "min_isr": min_isr.get(partition.topic),
+        "bytes": _partition_size(partition, log_dirs),
+        # Of a broker that is live, the directory of a replica may have failed.
+        "all_offline": None if frozenset(live).intersection(partition.replicas) - partition.offline else True,
+    }
+
+
+def _offline_replicas(row: Mapping[str, Any], snapshot: Snapshot, brokers: Collection[int]) -> list[int] | None:
+    """Return the offline replicas of a partition on those of `brokers` that are live; None if there are none."""
+    partition = snapshot.partitions[TopicPartition(row["topic"], row["partition"])]
+    return sorted(partition.offline & snapshot.live & frozenset(brokers) & frozenset(partition.replicas)) or None
+
+
+def _partition_size(partition: Partition, log_dirs: Mapping[int, BrokerLogDirs]) -> int | None:
+    """Return the size on the leader; without one, the largest that a replica reports."""
+    facts = {
+        broker: log_dirs[broker].replica_bytes[partition.topic_partition]
+        for broker in partition.replicas
+        if broker in log_dirs and partition.topic_partition in log_dirs[broker].replica_bytes
+    }
+    if partition.leader in facts:
+        return facts[partition.leader]
+    return max(facts.values(), default=None)

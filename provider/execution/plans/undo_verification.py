@@ -1,0 +1,328 @@
+"""Verify a cancel or a rollback against Kafka, not against journaled state: the partitions are as they were before.
+
+For each partition that the plan had started to move: the assignment equals the original one, order included; the leader
+is one of the original replicas; and no live broker keeps a log that the plan had put there. Furthermore, no throttle
+that the plan set is left, except on a dead broker, whose configuration Kafka does not let anyone change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kafka_steward.assignment import Assignment, TopicPartition, counted
+from kafka_steward.cluster.configs import parse_list
+from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
+from kafka_steward.errors import PlanError
+from kafka_steward.execution.cluster_queries import HIDDEN, readable_topic_configs, with_hidden_topics
+from kafka_steward.execution.moves.recovery import (
+    INDIVIDUAL_CANCEL,
+    describe_actor,
+    find_changing_plan,
+    lost_originals_reason,
+)
+from kafka_steward.execution.moves.staging import is_between_stages
+from kafka_steward.execution.plans.rollback import SkippedPartition, find_left_alone, read_audited_skips
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.throttles.leases import list_leased_rates
+from kafka_steward.execution.throttles.rates import RELEASED_LATER, ThrottleSide
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Code, Outcome
+from kafka_steward.journal.records import Cause, MoveRow, MoveState, PlanRecord, PlanStatus, ThrottleLease
+from kafka_steward.journal.store import Journal
+
+#: Partitions of each kind that are listed in full; the rest is counted.
+_LISTED = 20
+
+#: Seconds between two polls for the deletion of abandoned replicas, which Kafka deletes asynchronously.
+_POLL_INTERVAL_S = 2.0
+
+
+@dataclass(frozen=True, order=True)
+class ReturnedPartition:
+    """A partition that the plan was moving or had moved to `target`, and that is back at its `originals`."""
+
+    topic: str
+    partition: int
+    target: Assignment
+    originals: Assignment
+
+    @property
+    def sentence(self) -> str:
+        """The message for the user."""
+        return f"{self.topic}-{self.partition}: {list(self.target)} back to {list(self.originals)}"
+
+
+@dataclass(frozen=True)
+class UndoVerification:
+    """The verification result. `partitions` is the number of partitions that must be as they were before.
+
+    `returned` are the ones that are; `wrong` are the ones that are not, and why. `left_alone` need not be: they were
+    changed externally, or cannot go back; `may_return` says whether any of these still can. `skipped` were not
+    cancelled because of a rule of KIP-236, and are where the plan moved them. `throttles` are throttles of ours that
+    are still set and should not be; `on_dead_brokers` are our throttles on dead brokers, which a later look releases
+    (`RELEASED_LATER`).
+    """
+
+    plan: str
+    rollback: str | None
+    status: str
+    partitions: int
+    returned: tuple[ReturnedPartition, ...]
+    wrong: tuple[SkippedPartition, ...]
+    left_alone: tuple[SkippedPartition, ...]
+    may_return: bool
+    skipped: tuple[SkippedPartition, ...]
+    throttles: tuple[str, ...]
+    on_dead_brokers: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Return whether all partitions that must be as before are, and no throttle is left except on dead brokers."""
+        return not self.wrong and not self.throttles
+
+    @property
+    def sentence(self) -> str:
+        """The message for the user."""
+        right, plan = len(self.returned), self.plan[:12]
+        of, verb = counted(self.partitions, "partition"), "is" if right == 1 else "are"
+        messages = [f"{right} of {of} that plan {plan} had started to move {verb} exactly as before"]
+        messages = messages if self.partitions else [f"Plan {plan} had started to move nothing that can go back"]
+        messages += [f"{each.topic}-{each.partition}: {each.why}" for each in self.wrong[:1]]
+        messages += [f"{len(self.left_alone)} left alone"] if self.left_alone else []
+        messages += [f"{len(self.skipped)} not cancelled because of a rule of KIP-236"] if self.skipped else []
+        messages += [f"throttles still set: {self.throttles[0]}"] if self.throttles else []
+        if self.on_dead_brokers:
+            messages.append(f"{RELEASED_LATER}: {', '.join(self.on_dead_brokers)}")
+        return f"{'; '.join(messages)}."
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values, some KB at most."""
+        lists = {name: [_plain(each) for each in getattr(self, name)[:_LISTED]] for name in _LISTS}
+        counts = {f"{name}_count": len(getattr(self, name)) for name in _LISTS}
+        plain = {name: getattr(self, name) for name in ("plan", "rollback", "status", "partitions", "sentence")}
+        absent = list(self.on_dead_brokers[:_LISTED])
+        return {**plain, "as_before": self.ok, **lists, **counts, "on_dead_brokers": absent}
+
+
+_LISTS = ("returned", "left_alone", "skipped", "wrong")
+
+
+def _plain(each: ReturnedPartition | SkippedPartition) -> dict[str, Any]:
+    # Airflow stores a tuple as an object that names its class.
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(each).items()}
+
+
+def poll_until_undone(
+    look: Callable[[], UndoVerification],
+    wait: Callable[[float], None],
+    *,
+    say: Callable[[str], None],
+    within_s: float = 300.0,
+) -> UndoVerification:
+    """Poll `look` until its result is `ok`, for at most `within_s` seconds; returns the last result.
+
+    If the first result is not, `say` gets a message about what is waited for.
+    """
+    found = look()
+    if not found.ok:
+        say(waiting_message(found, within_s))
+    for _ in range(int(within_s / _POLL_INTERVAL_S)):
+        if found.ok:
+            return found
+        wait(_POLL_INTERVAL_S)
+        found = look()
+    return found
+
+
+def waiting_message(found: UndoVerification, within_s: float) -> str:
+    """Return the message about what a verification waits for, how long, and that the plan has ended. Pure."""
+    first = [f"{each.topic}-{each.partition}: {each.why}" for each in found.wrong[:1]]
+    first += [f"throttles still set: {found.throttles[0]}"] if found.throttles and not first else []
+    more = len(found.wrong) + len(found.throttles) - 1
+    others = f", and {more} more" if more > 0 else ""
+    return (
+        f"Plan {found.plan[:12]} has ended. Waiting, for {within_s:g} s at most, until all is as it was before: "
+        f"{first[0]}{others}."
+    )
+
+
+def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> UndoVerification:
+    """Check whether the partitions of the cancelled or rolled-back plan `digest` are as they were before.
+
+    Kafka deletes abandoned replicas some seconds after a cancel: check again while `ok` is False.
+    Raises PlanError for an unknown plan, ClusterError.
+    """
+    record = journal.plans.get(digest)
+    if record is None:
+        raise PlanError(f"There is no plan {digest[:12]} in the journal of this cluster.")
+    rows = journal.plans.rows(digest)
+    snapshot = with_hidden_topics(cluster, cluster.snapshot(), {row.move.topic for row in rows})
+    alone = find_left_alone(journal, record.rolled_back_by)
+    later = journal.plans.submissions_by_others(digest, [row.topic_partition for row in rows if row.attempt])
+    expected, others = _split_expected_moves(record, rows, alone, snapshot, later)
+    log_dirs = cluster.log_dirs(sorted({broker for row in expected for broker in row.move.adding} & snapshot.live))
+    wrong = find_unrestored_partitions(expected, snapshot, log_dirs)
+    astray = {(each.topic, each.partition) for each in wrong}
+    returned = [
+        ReturnedPartition(*row.topic_partition, row.move.after, row.move.before)
+        for row in expected
+        if row.topic_partition not in astray
+    ]
+    back = {(each.topic, each.partition) for each in returned}
+    left_alone = sorted({*alone, *others})
+    names = {(each.topic, each.partition) for each in left_alone}
+    left, on_dead_brokers = _find_remaining_throttles(
+        cluster, journal, [digest, *filter(None, [record.rolled_back_by])], snapshot.live
+    )
+    return UndoVerification(
+        digest,
+        record.rolled_back_by,
+        record.status.value,
+        partitions=len(expected),
+        returned=tuple(sorted(returned)),
+        wrong=tuple(wrong),
+        left_alone=tuple(left_alone),
+        may_return=any(row.topic_partition in names and not _is_gone_for_good(row, snapshot) for row in rows),
+        # A rule may have forbidden the cancel only temporarily.
+        skipped=tuple(
+            each
+            for each in sorted(read_audited_skips(journal, digest, Code.FORBIDDEN))
+            if (each.topic, each.partition) not in back
+        ),
+        throttles=tuple(left),
+        on_dead_brokers=tuple(on_dead_brokers),
+    )
+
+
+def _is_gone_for_good(row: MoveRow, snapshot: Snapshot) -> bool:
+    """Return whether the topic of a move was deleted: what is re-created by the same name is another topic."""
+    partition = snapshot.partitions.get(row.topic_partition)
+    if partition is None:
+        return row.move.topic not in snapshot.hidden
+    return partition.is_recreated(row.move.topic_id)
+
+
+def find_unrestored_partitions(
+    rows: Sequence[MoveRow], snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]
+) -> list[SkippedPartition]:
+    """Return the partitions that are not as they were before these moves started, and why. Pure."""
+    return [
+        SkippedPartition(*row.topic_partition, why)
+        for row in rows
+        if (why := _unrestored_reason(row, snapshot, log_dirs)) is not None
+    ]
+
+
+def _unrestored_reason(row: MoveRow, snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]) -> str | None:
+    partition, move = snapshot.partitions[row.topic_partition], row.move
+    if partition.reassigning:
+        return "it is still being reassigned"
+    if partition.replicas != move.before:
+        return f"its replicas are {list(partition.replicas)} and were {list(move.before)}"
+    if partition.leader not in move.before and frozenset(move.before) & snapshot.live:
+        return f"its leader is {partition.leader}, which is none of its replicas {list(move.before)}"
+    keeps = [broker for broker in sorted(move.adding & log_dirs.keys()) if _has_log(log_dirs[broker], row)]
+    if keeps:
+        return f"broker {keeps[0]} still has a log of it"
+    silent = sorted((move.adding & snapshot.live) - log_dirs.keys())
+    return f"broker {silent[0]} does not report whether it still has a log of it" if silent else None
+
+
+def _has_log(log_dir: BrokerLogDirs, row: MoveRow) -> bool:
+    return row.topic_partition in log_dir.replica_bytes
+
+
+def _split_expected_moves(
+    record: PlanRecord,
+    rows: Sequence[MoveRow],
+    alone: Collection[SkippedPartition],
+    snapshot: Snapshot,
+    later: Mapping[TopicPartition, Sequence[tuple[str, MoveRow]]],
+) -> tuple[list[MoveRow], list[SkippedPartition]]:
+    """Return the moves that must be cancelled or rolled back, and the partitions that a cancel left alone.
+
+    What a rollback leaves alone is decided when it is published (`alone`): what was changed later was restored before.
+    """
+    names = {(each.topic, each.partition) for each in alone}
+    begun = [row for row in rows if row.attempt and row.topic_partition not in names]
+    ended_alone = {Cause.ORDER_REFUSED, *INDIVIDUAL_CANCEL}
+    refused = [row for row in begun if row.cause in ended_alone and _has_other_order(row, snapshot)]
+    rolled_back = record.status is PlanStatus.ROLLED_BACK or record.not_rolled_back is not None
+    if not rolled_back:
+        begun = [row for row in begun if row.state is MoveState.DROPPED and row.cause is Cause.REQUESTED]
+    others = {row.topic_partition: row.detail for row in refused} | {
+        row.topic_partition: why
+        for row in begun
+        if (why := _external_change_reason(row, snapshot, later.get(row.topic_partition, ()))) is not None
+    }
+    expected = [row for row in begun if row.topic_partition not in others]
+    return expected, [] if rolled_back else [SkippedPartition(*name, why) for name, why in others.items()]
+
+
+def _has_other_order(row: MoveRow, snapshot: Snapshot) -> bool:
+    partition = snapshot.partitions.get(row.topic_partition)
+    return partition is not None and partition.replicas != row.move.before
+
+
+def _external_change_reason(row: MoveRow, snapshot: Snapshot, later: Sequence[tuple[str, MoveRow]]) -> str | None:
+    partition = snapshot.partitions.get(row.topic_partition)
+    if partition is None:
+        return HIDDEN if row.move.topic in snapshot.hidden else "it no longer exists"
+    if partition.is_recreated(row.move.topic_id):
+        return "its topic was deleted and re-created"
+    known = {frozenset(row.move.before), frozenset(row.move.after)}
+    if is_between_stages(row, partition.replicas):
+        lost = lost_originals_reason(row.move, partition, snapshot.live)
+        return lost and f"{lost}, so it keeps the replicas {list(partition.replicas)}"
+    if not partition.reassigning and frozenset(partition.replicas) not in known:
+        actor = describe_actor(find_changing_plan(partition.replicas, later))
+        return f"{actor} changed its replicas to {list(partition.replicas)}"
+    return None
+
+
+def _find_remaining_throttles(
+    cluster: ClusterPort, journal: Journal, plans: Sequence[str], live: frozenset[int]
+) -> tuple[list[str], list[str]]:
+    """Return the throttles that these plans set and that are still set, and their throttle leases on dead brokers."""
+    rows = [row for plan in plans for row in journal.audit.rows(plan=plan, action=Action.THROTTLE)]
+    set_by_us = [row.entry for row in rows if row.outcome is not Outcome.REFUSED]
+    topics = sorted({entry.topic for entry in set_by_us if entry.topic is not None})
+    keys = [side.replicas_key for side in ThrottleSide]
+    lists, unreadable = readable_topic_configs(cluster, topics, keys, own_only=True)
+    # As long as a lease is recorded, its entries count as set.
+    lists |= {topic: _leased_entries(journal, topic, plans) for topic in unreadable}
+    others = _entries_leased_by_others(journal, topics, plans)
+    left = [
+        f"{key} of {entry.topic} has {text}"
+        for entry in set_by_us
+        for key in keys
+        if (text := f"{entry.partition}:{entry.broker}") in parse_list(lists.get(entry.topic or "", {}).get(key))
+        and text not in others.get(entry.topic or "", ())
+    ]
+    rates = [(broker, f"{side.rate_key} of broker {broker}") for broker, side in list_leased_rates(journal, plans)]
+    return (
+        sorted({*left, *(name for broker, name in rates if broker in live)}),
+        sorted({name for broker, name in rates if broker not in live}),
+    )
+
+
+def _leased_entries(journal: Journal, topic: str, plans: Sequence[str]) -> dict[str, str]:
+    """Return the entries of a topic that are recorded as leased by these plans, in the form of Kafka's settings."""
+    found = {}
+    for side in ThrottleSide:
+        node = journal.tree.get(paths.lease("topic", topic, side.replicas_key))
+        entries = {} if node is None else ThrottleLease.from_node(node).entries
+        found[side.replicas_key] = ",".join(entry for plan in plans for entry in entries.get(plan, ()))
+    return found
+
+
+def _entries_leased_by_others(journal: Journal, topics: Sequence[str], plans: Sequence[str]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for topic in topics:
+        for side in ThrottleSide:
+            node = journal.tree.get(paths.lease("topic", topic, side.replicas_key))
+            entries = {} if node is None else ThrottleLease.from_node(node).entries
+            found.setdefault(topic, set()).update(*(each for plan, each in entries.items() if plan not in plans))
+    return found

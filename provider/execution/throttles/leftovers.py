@@ -1,0 +1,289 @@
+"""Throttles that are left over: rates and lists of throttled replicas that no reassignment in flight and no plan needs.
+
+Other tools leave them when they are interrupted, or when nobody calls `kafka-reassign-partitions --verify`. A later
+reassignment is then limited by them. They are shown, and removed when a person asks for it.
+What others have set and a reassignment in flight needs is shown too, and is not removed.
+
+A follower's rate is needed while its broker receives a replica, a leader's rate while its broker has one that is
+copied, and a list entry while its partition is reassigned. What a lease of a plan names is never left over.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from kafka_steward.assignment import TopicPartition
+from kafka_steward.cluster.configs import BrokerRate, ConfigChange, ConfigOp, parse_list
+from kafka_steward.cluster.state import Partition, Snapshot
+from kafka_steward.errors import ClusterError
+from kafka_steward.execution.cluster_queries import readable_topic_configs
+from kafka_steward.execution.effects import AuditedCalls
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.throttles.rates import (
+    ALL,
+    Copy,
+    ExternalRate,
+    ThrottleSide,
+    configs_command,
+    lists_leader,
+    rates_in_force,
+    removal_command,
+)
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
+from kafka_steward.journal.records import RATES, THROTTLED_TOPICS
+from kafka_steward.journal.store import Journal
+
+#: Topics whose settings are read between two checks of the step lock.
+_TOPICS = 1000
+
+
+class ThrottleLevel(str, Enum):
+    """Where a throttle is set."""
+
+    BROKER = "broker"
+    #: The cluster-wide default of all brokers.
+    ALL_BROKERS = "all brokers"
+    TOPIC = "topic"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ExternalThrottle:
+    """A setting of others: a rate, or those entries of a list that are theirs; `kept` are the entries that stay.
+
+    `entity` is the broker's id or the topic, empty for all brokers.
+    """
+
+    level: ThrottleLevel
+    entity: str
+    key: str
+    value: str
+    kept: tuple[str, ...] = ()
+
+    def command(self, connection: str) -> str:
+        """Return the command of Kafka's tools that removes it; `connection` are the options by which it connects."""
+        if not self.kept:
+            kind = "topics" if self.level is ThrottleLevel.TOPIC else "brokers"
+            return removal_command(self.entity, kind, self.key, connection)
+        kept = shlex.quote(f"{self.key}=[{','.join(self.kept)}]")
+        return configs_command(f"--entity-type topics --entity-name {self.entity} --add-config {kept}", connection)
+
+    @property
+    def change(self) -> ConfigChange:
+        """The change that removes it."""
+        if self.kept:
+            return ConfigChange(self.key, ConfigOp.SUBTRACT, self.value)
+        return ConfigChange(self.key, ConfigOp.DELETE)
+
+    def to_json(self, connection: str) -> dict[str, Any]:
+        """Return it as JSON values, with the command."""
+        return {
+            "level": self.level.value,
+            "entity": self.entity or None,
+            "key": self.key,
+            "value": self.value,
+            "command": self.command(connection),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottleSurvey:
+    """The throttles that others have set: those that are left over, and those that a reassignment in flight needs.
+
+    `rates` are the rates that apply to what is reassigned: of followers, and, if a topic lists throttled leaders, of
+    leaders.
+    """
+
+    leftovers: tuple[ExternalThrottle, ...]
+    rates: tuple[ExternalRate, ...]
+    in_use: tuple[ExternalThrottle, ...] = ()
+
+
+def survey_throttles(
+    cluster: ClusterPort, journal: Journal, check: Callable[[], None] = lambda: None
+) -> ThrottleSurvey:
+    """Return the throttles that others have set, sorted. `check` is called between the requests for many topics.
+
+    Brokers that do not answer, and topics whose settings we may not read, are left out. Raises ClusterError.
+    """
+    snapshot = cluster.snapshot()
+    leased = {each.key for each in RATES.list_all(journal.tree)}
+    unneeded, in_use = list[ExternalThrottle](), list[ExternalThrottle]()
+    external = dict[ThrottleSide, list[ExternalRate]]()
+    for side in ThrottleSide:
+        rates = cluster.broker_rates(sorted(snapshot.live), [side.rate_key])[side.rate_key]
+        others = {broker: rate for broker, rate in rates.items() if (broker, side.rate_key) not in leased}
+        for needed, each in _list_rates(side, others, snapshot):
+            (in_use if needed else unneeded).append(each)
+        external[side] = rates_in_force(side, others)
+    leases = {each.key: each.document for each in THROTTLED_TOPICS.list_all(journal.tree)}
+    entries = {key: {entry for several in lease.entries.values() for entry in several} for key, lease in leases.items()}
+    lists = list(_read_lists(cluster, sorted(snapshot.topics), check))
+    for topic, key, value in lists:
+        ours = entries.get((topic, key), set())
+        unneeded += filter(None, [_leftover_list(topic, key, value, ours, snapshot)])
+        in_use += filter(None, [_list_in_use(topic, key, value, ours, snapshot)])
+    if not any(key == ThrottleSide.LEADER.replicas_key and parse_list(value) for _, key, value in lists):
+        del external[ThrottleSide.LEADER]  # it limits only leaders that are listed
+    found = sorted(rate for several in external.values() for rate in several)
+    return ThrottleSurvey(tuple(sorted(unneeded)), tuple(found), tuple(sorted(in_use)))
+
+
+def _read_lists(
+    cluster: ClusterPort, topics: Sequence[str], check: Callable[[], None]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield topic, setting and value of each list of throttled replicas."""
+    keys = [side.replicas_key for side in ThrottleSide]
+    for start in range(0, len(topics), _TOPICS):
+        check()
+        values, _ = readable_topic_configs(cluster, topics[start : start + _TOPICS], keys, own_only=True)
+        yield from ((topic, key, value) for topic, of in values.items() for key, value in of.items())
+
+
+def read_external_rates(cluster: ClusterPort, journal: Journal, *, leaders: bool) -> list[ExternalRate]:
+    """Return the rates that others have set and that are in force, sorted; none without the right.
+
+    Those of leaders have the partitions that they throttle: which a list names, or a plan's throttle with `leaders`.
+    Those of followers have the partitions with a replica there that is out of sync and that a list names.
+    """
+    leased = {each.key for each in RATES.list_all(journal.tree)}
+    try:
+        read = cluster.broker_rates(sorted(cluster.live_brokers()), [side.rate_key for side in ThrottleSide])
+        following, leading = (
+            rates_in_force(
+                side, {broker: r for broker, r in read[side.rate_key].items() if (broker, side.rate_key) not in leased}
+            )
+            for side in ThrottleSide
+        )
+        if not (following or leading):
+            return []
+        snapshot = cluster.snapshot()
+        lagging = list(_with_lagging(cluster, snapshot, following))
+        return sorted([*lagging, *(_with_partitions(cluster, snapshot, leading, leaders) if leading else ())])
+    except ClusterError:
+        return []  # a plan can be made, and approved, without the right to read the settings of brokers
+
+
+def _with_lagging(cluster: ClusterPort, snapshot: Snapshot, rates: Sequence[ExternalRate]) -> Iterator[ExternalRate]:
+    """Yield the rates of followers with the partitions of which they throttle a replica that is out of sync."""
+    lagging: dict[int, set[TopicPartition]] = {rate.broker: set() for rate in rates}
+    for name, partition in snapshot.partitions.items():
+        for broker in set(partition.replicas) - partition.isr & lagging.keys():
+            lagging[broker].add(name)
+    topics = sorted({name.topic for several in lagging.values() for name in several})
+    key = ThrottleSide.FOLLOWER.replicas_key
+    lists = {topic: parse_list(value) for topic, of, value in _read_lists(cluster, topics, lambda: None) if of == key}
+    for rate in rates:
+        entries = {name: lists.get(name.topic, ()) for name in lagging[rate.broker]}
+        listed = (name for name, of in entries.items() if ALL in of or f"{name.partition}:{rate.broker}" in of)
+        yield replace(rate, partitions=frozenset(listed))
+
+
+def _with_partitions(
+    cluster: ClusterPort, snapshot: Snapshot, rates: Sequence[ExternalRate], leaders: bool
+) -> Iterator[ExternalRate]:
+    """Yield the rates of leaders with the partitions that they throttle; those that throttle none are left out."""
+    key = ThrottleSide.LEADER.replicas_key
+    lists = {
+        topic: value for topic, of, value in _read_lists(cluster, sorted(snapshot.topics), lambda: None) if of == key
+    }
+    throttled: dict[int | None, set[TopicPartition]] = {}
+    for name, partition in snapshot.partitions.items():
+        if leaders or lists_leader(lists.get(name.topic), Copy(name, partition.leader, -1)):
+            throttled.setdefault(partition.leader, set()).add(name)
+    for rate in rates:
+        if rate.broker in throttled:
+            yield replace(rate, partitions=frozenset(throttled[rate.broker]))
+
+
+def _list_rates(
+    side: ThrottleSide, rates: Mapping[int, BrokerRate], snapshot: Snapshot
+) -> Iterator[tuple[bool, ExternalThrottle]]:
+    """Yield each rate, and whether a reassignment in flight needs it."""
+    moving = [partition for partition in snapshot.reassigning.values() if _awaited_replicas(partition)]
+    if side is ThrottleSide.FOLLOWER:
+        busy = {broker for partition in moving for broker in _awaited_replicas(partition)}
+    else:
+        busy = {broker for partition in moving for broker in set(partition.replicas).difference(partition.adding)}
+    for broker, rate in rates.items():
+        if rate.own is not None:
+            yield broker in busy, ExternalThrottle(ThrottleLevel.BROKER, str(broker), side.rate_key, rate.own)
+    inherited = next((rate.inherited for rate in rates.values() if rate.inherited is not None), None)
+    if inherited is not None:
+        yield bool(moving), ExternalThrottle(ThrottleLevel.ALL_BROKERS, "", side.rate_key, inherited)
+
+
+def _awaited_replicas(partition: Partition) -> set[int]:
+    """Return the replicas for which Kafka waits to complete a reassignment: new ones, and those that stay and lag."""
+    return {*partition.adding, *(set(partition.replicas).difference(partition.removing) - partition.isr)}
+
+
+def _leftover_list(
+    topic: str, key: str, value: str, leased: Collection[str], snapshot: Snapshot
+) -> ExternalThrottle | None:
+    moving = {str(name.partition) for name in snapshot.reassigning if name.topic == topic}
+    entries = parse_list(value)
+    if ALL in entries:
+        kept = entries if moving or leased else ()
+    else:
+        kept = tuple(entry for entry in entries if entry in leased or entry.partition(":")[0] in moving)
+    gone = ",".join(entry for entry in entries if entry not in kept)
+    return ExternalThrottle(ThrottleLevel.TOPIC, topic, key, gone, kept) if gone or not kept else None
+
+
+def _list_in_use(
+    topic: str, key: str, value: str, leased: Collection[str], snapshot: Snapshot
+) -> ExternalThrottle | None:
+    """Return the entries of others that a reassignment in flight needs; None without any."""
+    leftover = _leftover_list(topic, key, value, leased, snapshot)
+    kept = parse_list(value) if leftover is None else leftover.kept
+    used = ",".join(entry for entry in kept if entry not in leased)
+    rest = tuple(entry for entry in kept if entry in leased)
+    return ExternalThrottle(ThrottleLevel.TOPIC, topic, key, used, rest) if used else None
+
+
+def remove_leftover_throttles(
+    cluster: ClusterPort, journal: Journal, shown: Sequence[ExternalThrottle], who: Actor, reason: str
+) -> dict[ExternalThrottle, ClusterError | None]:
+    """Remove those of the `shown` throttles that are left over still; return None, or the error, of each of these.
+
+    Under the step lock, which no plan can then take for a lease. Raises LockLost while a plan is stepped, ClusterError.
+    """
+    with journal.step_lock() as fence:
+        current = set(survey_throttles(cluster, journal, fence.check).leftovers)
+        entries = {each: [_audit_record(each, who, reason)] for each in shown if each in current}
+        calls = AuditedCalls(journal.audit, fence)
+        return calls.execute(entries, lambda batch: _remove(cluster, batch))
+
+
+def _audit_record(leftover: ExternalThrottle, who: Actor, reason: str) -> AuditRecord:
+    record = AuditRecord(
+        Action.UNTHROTTLE,
+        f"no reassignment needs it: {reason}",
+        attempt=event_number(),
+        before={leftover.key: leftover.value},
+        after={leftover.key: ",".join(leftover.kept) or None},
+        who=who,
+    )
+    if leftover.level is ThrottleLevel.TOPIC:
+        return replace(record, topic=leftover.entity)
+    return replace(record, broker=int(leftover.entity)) if leftover.level is ThrottleLevel.BROKER else record
+
+
+def _remove(cluster: ClusterPort, batch: Sequence[ExternalThrottle]) -> dict[ExternalThrottle, ClusterError | None]:
+    changes = {level: dict[str, list[ConfigChange]]() for level in ThrottleLevel}
+    for each in batch:
+        changes[each.level].setdefault(each.entity, []).append(each.change)
+    answers: dict[tuple[ThrottleLevel, str], ClusterError | None] = {}
+    for several in changes[ThrottleLevel.ALL_BROKERS].values():
+        answers[ThrottleLevel.ALL_BROKERS, ""] = cluster.change_default_broker_configs(several)
+    if of_brokers := changes[ThrottleLevel.BROKER]:
+        results = cluster.change_broker_configs({int(broker): several for broker, several in of_brokers.items()})
+        answers |= {(ThrottleLevel.BROKER, str(broker)): error for broker, error in results.items()}
+    if of_topics := changes[ThrottleLevel.TOPIC]:
+        refused = cluster.change_topic_configs(of_topics)
+        answers |= {(ThrottleLevel.TOPIC, topic): error for topic, error in refused.items()}
+    return {each: answers[each.level, each.entity] for each in batch}

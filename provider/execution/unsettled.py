@@ -1,0 +1,93 @@
+"""What keeps a cluster from being fully replicated, and since when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from itertools import accumulate
+
+from kafka_steward.cluster.state import Snapshot
+from kafka_steward.errors import DocumentError
+from kafka_steward.journal import paths
+from kafka_steward.journal.records import UnsettledPartitions
+from kafka_steward.journal.store import Journal
+from kafka_steward.journal.tree import Node, put
+from kafka_steward.settings import Settings
+
+#: The most bytes for the partitions of which a time is kept, those that are unsettled the longest. ZooKeeper's nodes
+#: hold 1 MB, and the document has three such lists.
+_KEPT_BYTES = 250_000
+
+
+#: The bytes of an entry beside its name, at most.
+_ENTRY_BYTES = 24
+
+
+#: The longest time between two polls that find the same, in milliseconds, for it to have lasted in between. Nobody
+#: knows whether what was found days ago was repaired since. The watch polls every `health_interval`, a minute, but a
+#: cluster may have no watch: what only a daily gate polls, and not to the minute, must be able to last `stuck_after`.
+_GAP_MS = 172_800_000
+
+
+#: How old the recorded time of the last poll becomes, in milliseconds: most polls that find the same write nothing.
+_RECORDED_MS = 3_600_000
+
+
+def record_unsettled(journal: Journal, snapshot: Snapshot) -> UnsettledPartitions:
+    """Record since when partitions are unsettled and brokers are down; return the times, in ms.
+
+    What is settled again is forgotten, and so is everything when nothing has polled for two days. The first process
+    that finds it records the time: the watch's health check polls every `health_interval`, the gate when it asks, and a
+    plan while a partition outside it is under its min ISR.
+    """
+    node, now_ms = journal.tree.get(paths.UNSETTLED), journal.now_ms()
+    read = _parse_unsettled(node)
+    before, partitions = _forget_after_gap(read, now_ms), snapshot.partitions
+    lagging = [str(name) for name, each in partitions.items() if each.lagging(snapshot)]
+    down = [str(broker) for broker in snapshot.dead_hosting_brokers]
+    after = replace(
+        before,
+        out_of_sync_ms=_update_times(before.out_of_sync_ms, lagging, now_ms),
+        reassigning_ms=_update_times(before.reassigning_ms, map(str, snapshot.reassigning), now_ms),
+        down_ms=_update_times(before.down_ms, down, now_ms),
+    )
+    is_recent = 0 <= now_ms - before.polled_ms < _RECORDED_MS
+    if not (after.out_of_sync_ms or after.reassigning_ms or after.down_ms):
+        after = replace(after, polled_ms=0)
+    elif not is_recent:
+        after = replace(after, polled_ms=now_ms)
+    if after != read:
+        # If another process writes it at the same time, the next poll adds what is missing.
+        put(journal.tree, paths.UNSETTLED, node, after.to_json())
+    return after
+
+
+def _update_times(before: Mapping[str, int], names: Iterable[str], now_ms: int) -> dict[str, int]:
+    times = {name: min(before.get(name, now_ms), now_ms) for name in names}
+    oldest = sorted(times.items(), key=lambda item: (item[1], item[0]))
+    sizes = accumulate(len(name) + _ENTRY_BYTES for name, _ in oldest)
+    return dict(item for item, size in zip(oldest, sizes, strict=True) if size <= _KEPT_BYTES)
+
+
+def find_stuck(known: UnsettledPartitions, settings: Settings, now_ms: int) -> frozenset[str]:
+    """Return the names of partitions out of sync for `stuck_after` and longer, as far as that is recorded. Pure.
+
+    Of a partition all of whose old replicas are in sync, the time since which it is being reassigned counts.
+    """
+    times = {**known.reassigning_ms, **known.out_of_sync_ms}
+    return frozenset(name for name, at_ms in times.items() if now_ms - at_ms >= settings.stuck_after * 1000)
+
+
+def _forget_after_gap(known: UnsettledPartitions, now_ms: int) -> UnsettledPartitions:
+    """Return `known`, without any time if the last poll was too long ago."""
+    if now_ms - known.polled_ms <= _GAP_MS:
+        return known
+    return replace(known, out_of_sync_ms={}, reassigning_ms={}, down_ms={}, polled_ms=0)
+
+
+def _parse_unsettled(node: Node | None) -> UnsettledPartitions:
+    if node is not None:
+        with suppress(DocumentError):  # an unreadable one is replaced
+            return UnsettledPartitions.from_node(node)
+    return UnsettledPartitions()

@@ -1,0 +1,1 @@
+"""What the watch finds at each tick, and what it does about it."""

@@ -1,0 +1,226 @@
+"""Alerts: what the watch has found that needs a person, from its first appearance until people know of its end.
+
+`/steward/alerts/<condition>.<subject>` is one condition. The watch emits its event while people are to be told, again
+and again until a run has told them; then once an hour while the condition lasts, and once more after its end. So an
+event that Airflow lost, or that came while the DAG was paused, is made up for.
+
+`/steward/stalls/<digest>` exists while moves of a plan make no progress. The process that steps the plan writes it: no
+other one knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Annotated
+
+from kafka_steward.execution.announcements import disabled_reason
+from kafka_steward.execution.moves.progress import Progress
+from kafka_steward.journal.document import Document, FieldReader
+from kafka_steward.journal.listing import DocumentCollection, ListedDocument
+from kafka_steward.journal.paths import DIGEST
+from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.store import Journal
+from kafka_steward.journal.tree import Node, put_new, remove, replace_text
+
+#: After which time people are told again of a condition that lasts, and a run is started again that has not told them.
+REPEATED_MS, RETRIED_MS = 3_600_000, 60_000
+#: For how long a heal may be due, and a plan be paused, before people are told.
+OVERDUE_MS, PAUSED_MS = 900_000, 1_800_000
+#: Characters of a sentence.
+_SENTENCE = 2_000
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Something that a person should know of, `delay_ms` after it began; `subject` is its plan or check, if any."""
+
+    kind: str
+    sentence: str
+    subject: str = ""
+    delay_ms: int = 0
+
+    @property
+    def key(self) -> str:
+        """The name of its document."""
+        return f"{self.kind}.{self.subject}" if self.subject else self.kind
+
+
+@dataclass(frozen=True)
+class AlertRecord(Document):
+    """One condition. Times are by the journal's clock, in milliseconds since 1970.
+
+    It began at `since_ms`; its last event was emitted at `announced_ms`, and people were told at `notified_ms`, each
+    None before. `ended_ms` is the time of its end, of which people are told if they were told of the condition.
+    """
+
+    since_ms: int
+    sentence: Annotated[str, partial(FieldReader.sanitized_text, most=_SENTENCE)] = ""
+    announced_ms: int | None = None
+    notified_ms: int | None = None
+    ended_ms: int | None = None
+    delay_ms: int = 0
+
+    @classmethod
+    def rebuild_from_node(cls, node: Node) -> str:
+        """Return the record that an unreadable one counts as: a condition since the creation of its node."""
+        return cls(node.created_ms).to_json()
+
+    def is_to_be_told(self, now_ms: int) -> bool:
+        """Return whether people are to be told of the condition, or of its end."""
+        if self.ended_ms is not None:
+            return self.notified_ms is not None
+        if now_ms - self.since_ms < self.delay_ms:
+            return False
+        return self.notified_ms is None or now_ms - self.notified_ms >= REPEATED_MS
+
+
+@dataclass(frozen=True)
+class Stall(Document):
+    """Moves of a plan that make no progress: since when, how many, and the plan's sentence."""
+
+    since_ms: int
+    sentence: Annotated[str, partial(FieldReader.sanitized_text, most=_SENTENCE)] = ""
+
+
+ALERTS = DocumentCollection("/steward/alerts", (DIGEST,), AlertRecord.from_node, AlertRecord.rebuild_from_node)
+STALLS = DocumentCollection("/steward/stalls", (DIGEST,), Stall.from_node)
+
+
+@dataclass(frozen=True)
+class AlertDecision:
+    """The documents to write, by key, None to delete one; and the keys that the event is emitted for."""
+
+    changes: Mapping[str, AlertRecord | None] = field(default_factory=dict)
+    due: tuple[str, ...] = ()
+
+
+def decide_alerts(
+    found: Iterable[Condition], known: Mapping[str, AlertRecord], now_ms: int, *, retried_ms: int = RETRIED_MS
+) -> AlertDecision:
+    """Return what becomes of the alerts when the watch has found these conditions. Pure."""
+    conditions = {each.key: each for each in found}
+    changes: dict[str, AlertRecord | None] = {}
+    due = []
+    for key in sorted(conditions.keys() | known.keys()):
+        condition = conditions.get(key)
+        record = _next_record(condition, known.get(key), now_ms)
+        if record is not None and _is_due(record, now_ms, retried_ms):
+            due.append(key)
+            sentence = record.sentence if condition is None else condition.sentence[:_SENTENCE]
+            record = replace(record, announced_ms=now_ms, sentence=sentence)
+        if record != known.get(key):
+            changes[key] = record
+    return AlertDecision(changes, tuple(due))
+
+
+def _next_record(condition: Condition | None, known: AlertRecord | None, now_ms: int) -> AlertRecord | None:
+    if condition is None:
+        if known is None or known.notified_ms is None:
+            return None  # nobody knows of it: its end is no news
+        return known if known.ended_ms is not None else replace(known, ended_ms=now_ms, announced_ms=None)
+    if known is None:
+        return AlertRecord(now_ms, condition.sentence[:_SENTENCE], delay_ms=condition.delay_ms)
+    # It began again before people were told of its end: for them it lasts. Its sentence is that of its last event.
+    return replace(known, ended_ms=None)
+
+
+def _is_due(record: AlertRecord, now_ms: int, retried_ms: int) -> bool:
+    announced_ms = record.announced_ms
+    return record.is_to_be_told(now_ms) and (announced_ms is None or now_ms - announced_ms >= retried_ms)
+
+
+def plan_conditions(plans: Iterable[PlanRecord], stalls: Mapping[str, Stall], disabled: str) -> list[Condition]:
+    """Return the conditions of unfinished plans; `disabled` is the reason why reassignments are disabled. Pure."""
+    found = []
+    for plan in plans:
+        name = f"Plan {plan.digest[:12]}"
+        if plan.status is PlanStatus.STUCK:
+            found.append(Condition("stuck", plan.reason or f"{name} is stuck.", plan.digest))
+        elif plan.status is PlanStatus.IDLE:
+            found.append(Condition("no_process", plan.reason or f"No process steps {name}.", plan.digest))
+        elif plan.status is PlanStatus.PREEMPTED:
+            found.append(Condition("paused", plan.reason or f"{name} is paused.", plan.digest, PAUSED_MS))
+        elif disabled:
+            sentence = f"{name} waits: reassignments are disabled {disabled}."
+            found.append(Condition("paused", sentence, plan.digest, PAUSED_MS))
+        if plan.digest in stalls and plan.status is PlanStatus.RUNNING:
+            found.append(Condition("stalled", stalls[plan.digest].sentence or f"{name} is stalled.", plan.digest))
+    return found
+
+
+def read_plan_conditions(journal: Journal) -> list[Condition]:
+    """Return the conditions of the journal's plans, and delete the stalls of ended ones. Raises JournalUnreachable."""
+    plans = journal.plans.unfinished()
+    listed = STALLS.list_valid(journal.tree)
+    stalls = {each.key[0]: each.document for each in listed}
+    for each in listed:
+        if each.key[0] not in {plan.digest for plan in plans}:
+            remove(journal.tree, each.node)  # its process crashed, or the plan was cancelled by another one
+    return plan_conditions(plans, stalls, disabled_reason(journal.tree) if plans else "")
+
+
+def update_alerts(journal: Journal, found: Iterable[Condition], now_ms: int) -> dict[str, AlertRecord]:
+    """Record the conditions that the watch has found; return the alerts to emit the event for, by key.
+
+    A concurrent change of an alert wins: the next poll decides again. Raises JournalUnreachable.
+    """
+    listed = {each.key[0]: each for each in ALERTS.list_valid(journal.tree)}
+    decision = decide_alerts(found, {key: each.document for key, each in listed.items()}, now_ms)
+    written = {key for key, record in decision.changes.items() if _write(journal, listed.get(key), key, record)}
+    records = {key: decision.changes[key] for key in decision.due if key in written}
+    return {key: record for key, record in records.items() if record is not None}
+
+
+def _write(journal: Journal, known: ListedDocument[AlertRecord] | None, key: str, record: AlertRecord | None) -> bool:
+    if record is None:
+        return known is not None and remove(journal.tree, known.node)
+    if known is None:
+        return put_new(journal.tree, ALERTS.path(key), record.to_json()) is not None
+    return replace_text(journal.tree, known.node, record.to_json()) is not None
+
+
+def list_untold(journal: Journal) -> list[ListedDocument[AlertRecord]]:
+    """Return the alerts that people are to be told of. Raises JournalUnreachable."""
+    now_ms = journal.now_ms()
+    return [each for each in ALERTS.list_valid(journal.tree) if each.document.is_to_be_told(now_ms)]
+
+
+def record_told(journal: Journal, alert: ListedDocument[AlertRecord]) -> bool:
+    """Record that people were told of an alert; one that has ended is deleted. Return False if it changed meanwhile."""
+    if alert.document.ended_ms is not None:
+        return remove(journal.tree, alert.node)
+    record = replace(alert.document, notified_ms=journal.now_ms())
+    return replace_text(journal.tree, alert.node, record.to_json()) is not None
+
+
+def record_unrecorded_outage(journal: Journal, condition: Condition, now_ms: int) -> None:
+    """Record an alert of which people were told while the journal did not answer, so that they are told of its end."""
+    put_new(journal.tree, ALERTS.path(condition.key), AlertRecord(now_ms, condition.sentence, now_ms, now_ms).to_json())
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Return the kind and the subject of an alert's key."""
+    kind, _, subject = key.partition(".")
+    return kind, subject
+
+
+class StallRecorder:
+    """Keeps the document of the stalls of one plan; for the process that steps it. Costs nothing while none begins."""
+
+    def __init__(self) -> None:
+        self._recorded: bool | None = None
+
+    def record(self, journal: Journal, progress: Progress) -> None:
+        """Write or delete the document when moves have begun or ceased to stall. Raises JournalUnreachable."""
+        is_stalled = bool(progress.stalled) and not progress.ended
+        if progress.busy or is_stalled == self._recorded:
+            return
+        path = STALLS.path(progress.digest)
+        node = journal.tree.get(path)
+        if is_stalled and node is None:
+            put_new(journal.tree, path, Stall(journal.now_ms(), progress.sentence[:_SENTENCE]).to_json())
+        elif not is_stalled and node is not None:
+            remove(journal.tree, node)
+        self._recorded = is_stalled

@@ -1,0 +1,410 @@
+"""Failure detection (KIP-46, part 1): one poll of the cluster, persisted so that any later poll continues from it.
+
+Two documents are written for each failed broker, KIP-46's entry and our own record: see `failure_records`. The record
+also has the time of the last announcement.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from kafka_steward.assignment import begin_with_brokers, counted, name_brokers
+from kafka_steward.cluster.health import count_failed_log_dirs, failed_brokers
+from kafka_steward.escaping import printable
+from kafka_steward.execution.announcements import announced_restarts, delete_expired_announcements
+from kafka_steward.execution.failures.records import (
+    FAILED_LOG_DIRS,
+    FAILURES,
+    RecordedFailures,
+    delete_entry,
+    enter_failure,
+    find_healed_brokers,
+    find_new_ended_heals,
+    keep_ended_heals,
+    read_failures,
+    read_log_dir_failures,
+    record_call_off,
+)
+from kafka_steward.execution.failures.rules import (
+    Failure,
+    FailureDecision,
+    LivenessView,
+    NotCounted,
+    build_view,
+    check_state,
+    decide_broker_failures,
+    decide_log_dir_failures,
+    first_due_ms,
+    grace_end_text,
+    log_dir_message,
+    not_counted_text,
+    outage_text,
+)
+from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.listing import SWEEP_MS, DocumentCollection, quarantine_unreadable
+from kafka_steward.journal.observed import CheckState
+from kafka_steward.journal.records import WRITTEN
+from kafka_steward.journal.store import Journal
+from kafka_steward.journal.tree import put_new, remove, replace_text
+from kafka_steward.settings import Settings
+
+#: How long the last result is reused while the set of live brokers is unchanged, in milliseconds.
+CALM_MS = 60_000
+
+#: The same while a broker is down, in milliseconds: shorter, because its replicas are being moved to other brokers.
+LOST_MS = 10_000
+
+
+class LivenessProbe:
+    """Detects failed brokers. Keep one for a loop.
+
+    Reading every partition accounts for nearly all the cost of a watch on a large cluster. So while the set of live
+    brokers is unchanged, the last result is reused: for up to `CALM_MS` if all brokers are up, `LOST_MS` if one is
+    down. While a broker is missing that not enough live brokers report as down, the result is not reused.
+
+    The reuse delays the detection of three changes. Replicas that someone assigns to a broker that was already dead,
+    and failed log directories, are detected up to `CALM_MS` late. A decrease of the replicas on a failed broker is
+    detected up to `LOST_MS` late. Callers that act on a failure pass `fresh=True`.
+    """
+
+    def __init__(self, cluster: ClusterPort) -> None:
+        self._cluster = cluster
+        self._last: tuple[LivenessView, int] | None = None
+
+    def probe(self, now_ms: int, *, fresh: bool = False) -> LivenessView:
+        """Return the current state of the brokers. Raises ClusterError.
+
+        `now_ms` may be of any clock that advances. With `fresh`, only a result of the same `now_ms` is reused.
+        """
+        if self._last is not None:
+            view, since_ms = self._last
+            lasts_ms = 1 if fresh else _view_lifetime_ms(view)
+            if now_ms - since_ms < lasts_ms and self._cluster.live_brokers().keys() == view.live:
+                return view
+        snapshot = self._cluster.snapshot()
+        views = self._cluster.live_views(sorted(snapshot.live))
+        disks = self._cluster.directories(sorted(snapshot.live))
+        view = build_view(snapshot, failed_brokers(snapshot, views), disks)
+        # Of a broker that answers nothing, offline replicas say nothing of its disks: it may have just died.
+        view = replace(view, disks={broker: dirs for broker, dirs in view.disks.items() if broker in views})
+        self._last = (view, now_ms)
+        return view
+
+
+def _view_lifetime_ms(view: LivenessView) -> int:
+    missing = view.known - view.live
+    if missing != view.failed:
+        return 0  # not enough live brokers report the missing broker as down yet
+    return LOST_MS if missing else CALM_MS
+
+
+_log = logging.getLogger(__name__)
+
+_SWEPT = (*WRITTEN, FAILURES, FAILED_LOG_DIRS)
+
+
+@dataclass(frozen=True)
+class DetectionResult:
+    """The result of one poll. Times are the journal's, in milliseconds since 1970.
+
+    `due` are the brokers to announce now. `failed` are all brokers whose grace period is over and that no heal handles,
+    announced or not. `waiting` maps the brokers within their grace period to its end. `handled` are down and handled by
+    a heal; the heal of `called_off` was called off; `cleared` came back; `down` are all that are down. `disks` are the
+    failed log directories, by live broker: with `heal_failed_disks`, such a broker is due and failed like one that is
+    down, as long as it has replicas there. In an outage only
+    brokers that a person reported or named are due. `state` sums all of it up, `stated` is the sentence with the time
+    at which a grace period ends in place of the seconds that are left, and `due_ms` is the end of the first one.
+    """
+
+    due: tuple[int, ...]
+    failed: tuple[int, ...]
+    waiting: Mapping[int, int]
+    handled: tuple[int, ...]
+    cleared: tuple[int, ...]
+    down: tuple[int, ...]
+    outage: bool
+    sentence: str
+    now_ms: int
+    disks: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    called_off: tuple[int, ...] = ()
+    state: CheckState = CheckState.FINE
+    stated: str = ""
+    due_ms: int | None = None
+    not_counted: Mapping[int, NotCounted] = field(default_factory=dict)
+    known: tuple[int, ...] = ()
+
+    @property
+    def failed_log_dir_count(self) -> int:
+        """Return the number of failed log directories."""
+        return count_failed_log_dirs(self.disks)
+
+
+def decide_failures(
+    journal: Journal,
+    view: LivenessView,
+    read: RecordedFailures,
+    *,
+    now_ms: int,
+    settings: Settings,
+    named: frozenset[int] = frozenset(),
+) -> FailureDecision:
+    """Return the decision about failed brokers by `view` and the journal. Changes nothing. Raises JournalError."""
+    restarts = announced_restarts(journal.tree)
+    healed = find_healed_brokers(
+        journal, view, read, now_ms=now_ms, settings=settings, newly_reported_ms=dict.fromkeys(named, now_ms)
+    )
+    decision = decide_broker_failures(
+        view,
+        first_seen_ms=read.first_seen_ms,
+        entries=read.entries.keys(),
+        noted=read.noted,
+        announced_ms=_announced_ms(read.failures),
+        handled=healed.handled,
+        bouncing=frozenset(broker for broker, restart in restarts.items() if restart.is_in_effect(now_ms)),
+        now_ms=now_ms,
+        settings=settings,
+        stated_ms={broker: each.until_ms for broker, each in restarts.items() if each.until_ms is not None},
+        called_off=read.called_off,
+        reported=read.reported,
+        named=named,
+        finished=healed.finished,
+    )
+    return replace(decision, ended=find_new_ended_heals(healed, read))
+
+
+class FailureDetector:
+    """Detects failed brokers. Any number of detectors may poll concurrently, in any process: they share the journal.
+
+    A detector that is kept for a loop reads less from the cluster while nothing changes: see `LivenessProbe`.
+    """
+
+    def __init__(self, cluster: ClusterPort, journal: Journal, settings: Settings, who: Actor) -> None:
+        self._cluster = cluster
+        self._journal = journal
+        self._settings = settings
+        self._who = who
+        self._liveness = LivenessProbe(cluster)
+        self._swept_ms: int | None = None
+
+    def poll(self, *, announce: bool = True, named: Collection[int] = ()) -> DetectionResult:
+        """Poll once. With `announce`, the brokers returned in `due` are recorded as announced.
+
+        A person `named` these brokers for a heal: they are due although so many are down that it is an outage, and
+        although another plan would do no more for them.
+
+        Raises ClusterError, and then no failure was written: an unreachable cluster is never a broker's failure.
+        Raises JournalError.
+        """
+        with self._journal.tree.one_read():
+            return self._poll(announce=announce, named=frozenset(named))
+
+    def _poll(self, *, announce: bool, named: frozenset[int]) -> DetectionResult:
+        now_ms = self._journal.now_ms()
+        self._quarantine_unreadable(now_ms)
+        read = read_failures(self._journal.tree, now_ms)
+        for fresh in (False, True):
+            view = self._liveness.probe(now_ms, fresh=fresh)
+            if fresh:
+                self._journal.tree.end_read()
+            with self._journal.tree.one_read():
+                decision = decide_failures(
+                    self._journal, view, read, now_ms=now_ms, settings=self._settings, named=named
+                )
+            if not (decision.write or decision.announce):
+                break
+            # The decision leads to an action: decide once more by the current state of the cluster and the journal.
+        cleared = self._write_failures(view, decision, read, now_ms=now_ms)
+        self._record_called_off(decision, read, now_ms)
+        keep_ended_heals(self._journal.tree, read, decision.ended)
+        for broker in self._record_announcements(FAILURES, decision, now_ms) if announce else ():
+            self._record_audit(
+                Action.ANNOUNCE, broker, f"broker {broker} has been down for longer than the grace period"
+            )
+        disks = self._poll_log_dirs(view, decision, now_ms=now_ms, announce=announce, named=named)
+        delete_expired_announcements(self._journal, view.live, self._settings, self._who)
+        sentence, stated = (
+            " ".join(
+                filter(
+                    None,
+                    (
+                        _failure_message(view, decision, self._settings, at_ms),
+                        _called_off_message(decision.called_off),
+                        not_counted_text(
+                            {**decision.not_counted, **disks.not_counted},
+                            but={*decision.called_off, *decision.due, *disks.due},
+                            disks=view.disks,
+                        ),
+                        log_dir_message(view, disks, self._settings, at_ms),
+                    ),
+                )
+            )
+            for at_ms in (now_ms, None)
+        )
+        return DetectionResult(
+            due=tuple(sorted({*decision.announce, *disks.announce})),
+            failed=tuple(sorted({*decision.due, *disks.due})),
+            waiting=decision.waiting,
+            handled=decision.handled,
+            cleared=cleared,
+            down=tuple(sorted(view.failed)),
+            outage=decision.outage,
+            sentence=sentence,
+            now_ms=now_ms,
+            disks=view.disks,
+            called_off=decision.called_off,
+            state=check_state(view, decision, disks),
+            stated=stated,
+            due_ms=first_due_ms((decision, disks)),
+            not_counted=decision.not_counted,
+            known=tuple(sorted(view.known)),
+        )
+
+    def _poll_log_dirs(
+        self,
+        view: LivenessView,
+        brokers: FailureDecision,
+        *,
+        now_ms: int,
+        announce: bool,
+        named: frozenset[int],
+    ) -> FailureDecision:
+        """Decide about the log directories of live brokers, and record the decision."""
+        read = read_log_dir_failures(self._journal.tree)
+        disks = replace(view, replica_counts=view.lost)
+        newly = dict.fromkeys(named, now_ms)
+        healed = find_healed_brokers(
+            self._journal, disks, read, now_ms=now_ms, settings=self._settings, newly_reported_ms=newly
+        )
+        decision = decide_log_dir_failures(
+            view,
+            first_seen_ms=read.first_seen_ms,
+            announced_ms=_announced_ms(read.failures),
+            handled=healed.handled,
+            finished=healed.finished,
+            not_counted=brokers.not_counted,
+            named=named,
+            reported=read.reported,
+            now_ms=now_ms,
+            settings=self._settings,
+        )
+        keep_ended_heals(self._journal.tree, read, find_new_ended_heals(healed, read))
+        for broker in decision.write:
+            if put_new(self._journal.tree, FAILED_LOG_DIRS.path(broker), Failure(now_ms).to_json()) is not None:
+                name = f"{', '.join(view.disks.get(broker, ())) or 'a log directory'} of broker {broker}"
+                self._record_audit(
+                    Action.DETECT, broker, f"{name} has failed with {counted(view.lost[broker], 'replica')}"
+                )
+        for broker in decision.clear:
+            if self._delete_document(FAILED_LOG_DIRS.path(broker)):
+                self._record_audit(
+                    Action.CLEAR, broker, f"broker {broker} no longer has a replica in a failed log directory"
+                )
+        for broker in self._record_announcements(FAILED_LOG_DIRS, decision, now_ms) if announce else ():
+            sentence = f"a log directory of broker {broker} has been failed for longer than the grace period"
+            self._record_audit(Action.ANNOUNCE, broker, sentence)
+        return decision
+
+    def _quarantine_unreadable(self, now_ms: int) -> None:
+        """Quarantine unreadable documents, once per `SWEEP_MS`."""
+        if self._swept_ms is None or not 0 <= now_ms - self._swept_ms < SWEEP_MS:
+            for sentence in quarantine_unreadable(self._journal, _SWEPT, self._who):
+                _log.warning("%s", printable(sentence))
+            self._swept_ms = now_ms
+
+    def _write_failures(
+        self, view: LivenessView, decision: FailureDecision, read: RecordedFailures, *, now_ms: int
+    ) -> tuple[int, ...]:
+        """Write new failures and delete those that are over; returns the brokers that came back."""
+        for broker in decision.write:
+            if enter_failure(self._journal.tree, broker, read, now_ms):
+                since_ms = read.first_seen_ms.get(broker, now_ms)
+                self._record_audit(Action.DETECT, broker, f"broker {broker} hosts replicas and is down", after=since_ms)
+        if decision.write and decision.outage:
+            self._record_audit(Action.OUTAGE, None, _failure_message(view, decision, self._settings, now_ms))
+        for broker in decision.clear:
+            delete_entry(self._journal.tree, broker)
+        known = {*read.first_seen_ms, *decision.clear}
+        back = tuple(broker for broker in sorted(known) if view.is_recovered(broker))
+        for broker in back:
+            self._delete_document(FAILURES.path(broker))
+            if broker in view.live:
+                self._delete_document(paths.rolling_bounce(broker))
+            why = "is back" if broker in view.live else "no longer has replicas"
+            self._record_audit(Action.CLEAR, broker, f"broker {broker} {why}")
+        return tuple(broker for broker in back if broker in view.live)
+
+    def _record_called_off(self, decision: FailureDecision, read: RecordedFailures, now_ms: int) -> None:
+        for broker in decision.called_off:
+            known = read.records[broker]
+            if known.document.called_off_ms is None and record_call_off(self._journal.tree, known, now_ms):
+                why = f"{paths.failed_broker(broker)} was deleted"
+                self._record_audit(
+                    Action.REQUEST, broker, f"called off the heal of broker {broker} until it is live again: {why}"
+                )
+
+    def _record_announcements(
+        self, kind: DocumentCollection[Failure], decision: FailureDecision, now_ms: int
+    ) -> list[int]:
+        """Record the announcements; returns the brokers that no concurrent poll announces."""
+        known = {each.key[0]: each for each in kind.list_valid(self._journal.tree)} if decision.announce else {}
+        announced = []
+        for broker in filter(known.get, decision.announce):
+            text = replace(known[broker].document, announced_ms=now_ms).to_json()
+            if replace_text(self._journal.tree, known[broker].node, text) is not None:
+                announced.append(broker)
+        return announced
+
+    def _delete_document(self, path: str) -> bool:
+        node = self._journal.tree.get(path)
+        return node is not None and remove(self._journal.tree, node)  # unless a concurrent poll deletes it
+
+    def _record_audit(self, action: Action, broker: int | None, reason: str, *, after: object = None) -> None:
+        self._journal.audit.record(AuditRecord(action, reason, broker=broker, after=after, who=self._who))
+
+
+def _announced_ms(recorded: Mapping[int, Failure]) -> dict[int, int]:
+    return {broker: each.announced_ms for broker, each in recorded.items() if each.announced_ms is not None}
+
+
+def _failure_message(view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int | None) -> str:
+    if not view.failed:
+        return "Every broker that has replicas is live."
+    brokers = f"{begin_with_brokers(sorted(view.failed), 'is', 'are')} down{_lost_racks_clause(view.lost_racks)}"
+    if settings.heal_failure_interval < 0:
+        return f"{brokers}; healing is disabled (heal_failure_interval is -1)."
+    if decision.outage:
+        why = outage_text(view.failed, view.known, decision.not_counted, settings, healing=decision.due)
+        reported = f" {begin_with_brokers(decision.due, 'is', 'are')} healed all the same." if decision.due else ""
+        return f"{brokers}: {why}{reported}"
+    left = grace_end_text(min(decision.waiting.values()), now_ms) if decision.waiting else ""
+    if decision.due:
+        due = f"{', '.join(map(str, decision.due))} will be healed"
+        waits = f"; of {name_brokers(sorted(decision.waiting))} {left}" if left else ""
+        return f"{brokers}{'' if left else ' longer than the grace period'}: {due}{waits}."
+    return f"{brokers}; {left}." if left else f"{brokers}{_handled_clause(view, decision)}."
+
+
+def _handled_clause(view: LivenessView, decision: FailureDecision) -> str:
+    healing = sorted(set(decision.handled).difference(decision.not_counted))
+    if not healing:
+        return ""
+    whom = name_brokers(healing) if len(healing) < len(view.failed) else "it" if len(healing) == 1 else "them"
+    return f", and a plan handles {whom}"
+
+
+def _lost_racks_clause(racks: Sequence[str]) -> str:
+    if not racks:
+        return ""
+    return f" (no broker of rack{'s' if len(racks) > 1 else ''} {' and '.join(racks)} is live)"
+
+
+def _called_off_message(brokers: tuple[int, ...]) -> str:
+    return " ".join(
+        f"The heal of broker {broker} is called off until the broker is live again, because "
+        f"{paths.failed_broker(broker)} was deleted; to heal it, report it: airflow kafka-steward failed {broker}."
+        for broker in brokers
+    )
