@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.report import table, write_between
 from kafka_steward.document_api.controller import DocumentController
-from kafka_steward.execution.watch.failure_detector import FailureDetector
+from kafka_steward.execution.watch.failures import FailureDetector
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.settings import Settings
 from tests.ended_plans import add_ended_plans, cost_of

@@ -30,8 +30,7 @@ from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.topics.creation import TopicSpec, create_topic
-from kafka_steward.execution.topics.pending_replicas import list_pending, reconcile_pending
-from kafka_steward.execution.topics.pending_state import target_replication_factors
+from kafka_steward.execution.topics.pending import list_pending, reconcile_pending, target_replication_factors
 from kafka_steward.execution.watch.broker_joins import poll_joined_brokers
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.planning.files.formats import read_plan

@@ -13,7 +13,7 @@ from kafka_steward.dags.earlier import EarlierResult
 from kafka_steward.dags.params import apply_params
 from kafka_steward.operators.approve import Approvers
 from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
-from kafka_steward.operators.reassignment import CheckReassignmentOperator
+from kafka_steward.operators.checks import CheckReassignmentOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 
 __all__ = ["apply"]

@@ -10,8 +10,8 @@ from airflow.sdk import DAG, XComArg
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow
 from kafka_steward.dags.params import cancel_params
 from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
-from kafka_steward.operators.cancel import CancelReassignmentOperator
 from kafka_steward.operators.leaders import ElectLeadersOperator
+from kafka_steward.operators.plan_control import CancelReassignmentOperator
 
 __all__ = ["cancel"]
 

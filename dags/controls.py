@@ -10,7 +10,7 @@ from airflow.sdk import DAG
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow
 from kafka_steward.dags.params import control_params
 from kafka_steward.operators.base import refuse_unknown_keys
-from kafka_steward.operators.control import ControlClusterOperator
+from kafka_steward.operators.documents import ControlClusterOperator
 
 __all__ = ["controls"]
 

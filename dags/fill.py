@@ -11,8 +11,8 @@ from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow, watch_asset
 from kafka_steward.dags.earlier import EarlierResult
 from kafka_steward.dags.params import fill_params
 from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
-from kafka_steward.operators.pending_replicas import FindPendingReplicasOperator
 from kafka_steward.operators.report import ReportPlanOperator
+from kafka_steward.operators.topics import FindPendingReplicasOperator
 
 __all__ = ["broker_joined", "fill"]
 

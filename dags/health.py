@@ -9,7 +9,7 @@ from airflow.sdk import DAG, Param
 
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow
 from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
-from kafka_steward.operators.health import ReportHealthOperator
+from kafka_steward.operators.checks import ReportHealthOperator
 from kafka_steward.value_parsing import require_choice
 
 __all__ = ["health"]

@@ -9,7 +9,7 @@ from airflow.sdk import DAG, Param
 
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow
 from kafka_steward.operators.base import refuse_unknown_keys
-from kafka_steward.operators.probe import ProbeWorkspaceOperator
+from kafka_steward.operators.checks import ProbeWorkspaceOperator
 
 __all__ = ["probe"]
 

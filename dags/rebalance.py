@@ -14,7 +14,7 @@ from kafka_steward.dags.params import rebalance_params
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.approve import Approvers
 from kafka_steward.operators.base import Notifiers
-from kafka_steward.operators.gate import ClusterReadyOperator
+from kafka_steward.operators.checks import ClusterReadyOperator
 from kafka_steward.operators.rebalance import (
     ClaimEmptyBrokersOperator,
     PlanRebalanceOperator,

@@ -10,7 +10,7 @@ from airflow.sdk import DAG
 from kafka_steward.dags.builder import DEFAULT_CONN_ID, Workflow
 from kafka_steward.dags.params import throttle_params
 from kafka_steward.operators.base import Notifiers, refuse_unknown_keys
-from kafka_steward.operators.throttle import ChangeThrottleOperator
+from kafka_steward.operators.plan_control import ChangeThrottleOperator
 
 __all__ = ["throttle"]
 

@@ -14,7 +14,7 @@ from kafka_steward.assignment import TopicPartition, counted, name_brokers
 from kafka_steward.escaping import printable
 from kafka_steward.operators.base import Notifiers, StewardOperator, notify, to_notifier_list
 from kafka_steward.operators.links import LinkedToPlan
-from kafka_steward.operators.pending_replicas import NOTHING_PENDING, reconcile_and_log
+from kafka_steward.operators.topics import NOTHING_PENDING, reconcile_and_log
 from kafka_steward.value_parsing import parse_broker_ids, require_choice
 
 if TYPE_CHECKING:
@@ -224,8 +224,8 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
             time.sleep(_POLL_S)
 
     def _report_heal(self, opened: ClusterSession, ended: _EndedPlan) -> tuple[str, dict[str, Any]]:
+        from kafka_steward.execution.effects import describe_leader_shortfall
         from kafka_steward.execution.plans.readiness import readiness_of
-        from kafka_steward.execution.topics.leadership import describe_leader_shortfall
 
         snapshot = opened.cluster.snapshot()
         behind = {name for name, each in snapshot.partitions.items() if each.under_replicated}

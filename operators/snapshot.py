@@ -116,8 +116,7 @@ def take_task_snapshot(
 
 def _target_replication_factors(opened: ClusterSession) -> Mapping[TopicPartition, int]:
     """Return the replication factors that partitions with pending replicas are to have."""
-    from kafka_steward.execution.topics.pending_replicas import list_pending
-    from kafka_steward.execution.topics.pending_state import target_replication_factors
+    from kafka_steward.execution.topics.pending import list_pending, target_replication_factors
 
     snapshot = opened.cluster.snapshot()
     return target_replication_factors(list_pending(opened.journal, snapshot), snapshot)

@@ -13,7 +13,7 @@ from kafka_steward.cluster.requests import elect_leaders_request
 from kafka_steward.errors import JournalError, PlanError
 from kafka_steward.execution.moves.directories import check_directories
 from kafka_steward.execution.moves.external import ExternalCancelState
-from kafka_steward.execution.plans.cancel_signal import cancel_everything
+from kafka_steward.execution.plans.cancel import cancel_everything
 from kafka_steward.execution.watch.upkeep import delete_stale_in_flight_records
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.records import PlanStatus

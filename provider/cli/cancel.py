@@ -13,8 +13,8 @@ from kafka_steward.cli.foreground import Foreground, exit_code, open_foreground,
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.execution.moves.external import ExternalCancel
 from kafka_steward.execution.moves.progress import Progress
-from kafka_steward.execution.moves.reversals_of_plan import find_externally_reordered, restore_externally_reordered
-from kafka_steward.execution.plans.cancel_signal import cancel_everything
+from kafka_steward.execution.moves.reversing import find_externally_reordered, restore_externally_reordered
+from kafka_steward.execution.plans.cancel import cancel_everything
 from kafka_steward.execution.plans.lifecycle import Scope, request_cancel
 from kafka_steward.execution.plans.resolution import resolve_plan
 from kafka_steward.execution.plans.rollback import SkippedPartition

@@ -18,9 +18,8 @@ from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import RequestError, StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.execution.announcements import announce_restart, disable_reassignment, enable_reassignment
-from kafka_steward.execution.topics.pending_replicas import list_pending
-from kafka_steward.execution.topics.pending_state import PendingReplica, count_missing, eligible_brokers
-from kafka_steward.execution.watch.failure_reports import (
+from kafka_steward.execution.topics.pending import PendingReplica, count_missing, eligible_brokers, list_pending
+from kafka_steward.execution.watch.failures import (
     report_broker,
     report_log_dirs,
     withdraw_log_dirs,

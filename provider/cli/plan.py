@@ -39,8 +39,7 @@ from kafka_steward.execution.plans.requests import no_op_reason, planner_options
 from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot
 from kafka_steward.execution.throttles.leftovers import read_external_rates
 from kafka_steward.execution.throttles.rates import ExternalRate, external_rates_message
-from kafka_steward.execution.topics.pending_replicas import list_pending
-from kafka_steward.execution.topics.pending_state import target_replication_factors
+from kafka_steward.execution.topics.pending import list_pending, target_replication_factors
 from kafka_steward.given_targets import CurrentPartition, TargetCheck
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.render import Table

@@ -26,7 +26,7 @@ from kafka_steward.execution.plans.report import reason_to_leave
 from kafka_steward.execution.plans.resolution import find_plan_by_prefix
 from kafka_steward.execution.throttles.leases import list_external_rates
 from kafka_steward.execution.throttles.rates import UNKNOWN_SERVERS, ExternalRate, external_rates_message, names_rates
-from kafka_steward.execution.watch.failure_detector import decide_failures
+from kafka_steward.execution.watch.failures import decide_failures
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import StoredAuditRecord
 from kafka_steward.journal.columns import audit_facts, move_facts

@@ -44,7 +44,7 @@ from kafka_steward.execution.announcements import disabled_reason
 from kafka_steward.execution.cluster_queries import HIDDEN
 from kafka_steward.execution.moves.in_flight import delete_in_flight, list_in_flight, record_external_in_flight
 from kafka_steward.execution.moves.states import OPEN
-from kafka_steward.execution.plans.cancel_signal import consume_cancel_signal
+from kafka_steward.execution.plans.cancel import consume_cancel_signal
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor

@@ -17,8 +17,8 @@ from kafka_steward.triggers.reporting import WatchReporter, emit_health, event_p
 if TYPE_CHECKING:
     from kafka_steward.cluster.health import CopiedBytes
     from kafka_steward.execution.watch.broker_joins import EmptyBrokers, JoinPollResult
-    from kafka_steward.execution.watch.failure_detector import DetectionResult, FailureDetector
-    from kafka_steward.execution.watch.reports import CheckRecorder
+    from kafka_steward.execution.watch.failures import DetectionResult, FailureDetector
+    from kafka_steward.execution.watch.observation import CheckRecorder
     from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.observed import CheckReport
 
@@ -64,7 +64,7 @@ class Check(ABC, Generic[Found]):
     @cached_property
     def recorder(self) -> CheckRecorder:
         """What writes the state for the page."""
-        from kafka_steward.execution.watch.reports import CheckRecorder
+        from kafka_steward.execution.watch.observation import CheckRecorder
 
         return CheckRecorder()
 
@@ -106,7 +106,7 @@ class BrokerFailureCheck(Check["DetectionResult"]):
 
     def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, DetectionResult, float]:
         """Detect failed brokers."""
-        from kafka_steward.execution.watch.failure_detector import FailureDetector
+        from kafka_steward.execution.watch.failures import FailureDetector
         from kafka_steward.journal.audit import Actor
 
         if self._detector is None or self._detector[0] is not opened:
@@ -215,7 +215,7 @@ class ClusterHealthCheck(Check[None]):
     def poll(self, opened: ClusterSession) -> tuple[None, None, float]:
         """Measure, emit the metrics, and store the rows."""
         from kafka_steward.execution.watch.health import check_health
-        from kafka_steward.execution.watch.reports import broker_reports
+        from kafka_steward.execution.watch.observation import broker_reports
 
         every_s = opened.settings.health_interval
         if not every_s:

@@ -12,7 +12,7 @@ from typing import Any
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.document_api.document_plans import PollResult
 from kafka_steward.document_api.document_reports import DocumentReporter
-from kafka_steward.execution.plans.cancel_signal import CANCEL_SIGNAL
+from kafka_steward.execution.plans.cancel import CANCEL_SIGNAL
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import Action, Actor, StoredAuditRecord
 from kafka_steward.journal.store import Journal

@@ -9,7 +9,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.request_documents import request_add
 from kafka_steward.execution.announcements import announced_restarts
-from kafka_steward.execution.plans.cancel_signal import send_cancel_signal
+from kafka_steward.execution.plans.cancel import send_cancel_signal
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor
@@ -27,8 +27,8 @@ from datetime import timedelta
 from airflow.sdk import DAG
 from kafka_steward.dags import cancel
 from kafka_steward.dags.documents import cancel_requested, reassignment_requested
-from kafka_steward.operators.bounce import AnnounceBrokerRestartOperator
-from kafka_steward.operators.switch import DisableReassignmentOperator, EnableReassignmentOperator
+from kafka_steward.operators.documents import AnnounceBrokerRestartOperator
+from kafka_steward.operators.documents import DisableReassignmentOperator, EnableReassignmentOperator
 
 cluster = dict(conn_id="{conn_id}")
 with DAG("requested_{conn_id}", schedule=[reassignment_requested("{conn_id}")], catchup=False):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.topics.pending_replicas import record_pending
+from kafka_steward.execution.topics.pending import record_pending
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.records import PendingReplicas

@@ -13,9 +13,12 @@ from kafka_steward import dags
 from kafka_steward.cluster_tag import cluster_tag, tagged_conn_id, tagged_workflow, workflow_tag
 from kafka_steward.dags import cancel, controls, health, probe, throttle
 from kafka_steward.errors import SettingError
-from kafka_steward.operators.cancel import CancelReassignmentOperator, RollbackReassignmentOperator
-from kafka_steward.operators.control import ControlClusterOperator
-from kafka_steward.operators.throttle import ChangeThrottleOperator
+from kafka_steward.operators.documents import ControlClusterOperator
+from kafka_steward.operators.plan_control import (
+    CancelReassignmentOperator,
+    ChangeThrottleOperator,
+    RollbackReassignmentOperator,
+)
 from tests.dags.tasks import schedule_of, task_of
 
 TAGGED = ("apply", "cancel", "controls", "expand", "fill", "heal", "health", "rebalance", "throttle")

@@ -22,7 +22,7 @@ from kafka_steward.execution.moves.preflight_inputs import restarting_brokers
 from kafka_steward.execution.plans.lifecycle import abandon_plan
 from kafka_steward.execution.plans.publishing import publish_plan
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.watch.failure_detector import DetectionResult, FailureDetector
+from kafka_steward.execution.watch.failures import DetectionResult, FailureDetector
 from kafka_steward.journal import paths
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal

@@ -14,6 +14,7 @@ from kafka_steward.errors import KafkaRefused, KafkaTimeout, LockLost
 from kafka_steward.execution.effects import (
     AuditedCalls,
     alter_keeping_factor,
+    describe_leader_shortfall,
     elect_preferred_leaders,
     find_not_led_by_preferred,
 )
@@ -21,8 +22,7 @@ from kafka_steward.execution.moves.external import (
     ExternalReassignment,
     cancel_external_reassignments,
 )
-from kafka_steward.execution.moves.reversals_of_plan import find_externally_reordered, restore_externally_reordered
-from kafka_steward.execution.topics.leadership import describe_leader_shortfall
+from kafka_steward.execution.moves.reversing import find_externally_reordered, restore_externally_reordered
 from kafka_steward.journal.audit import Action, Audit, AuditRecord, Outcome
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.records import MoveState

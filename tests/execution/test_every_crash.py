@@ -28,7 +28,7 @@ from kafka_steward.execution.throttles.leftovers import (
     remove_leftover_throttles,
     survey_throttles,
 )
-from kafka_steward.execution.watch.failure_detector import DetectionResult
+from kafka_steward.execution.watch.failures import DetectionResult
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.kip_documents import CancelRequest

@@ -28,8 +28,9 @@ from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.topics.creation import TopicSpec, create_topic
-from kafka_steward.execution.watch.failure_detector import DetectionResult, FailureDetector
-from kafka_steward.execution.watch.failure_reports import (
+from kafka_steward.execution.watch.failures import (
+    DetectionResult,
+    FailureDetector,
     report_broker,
     report_log_dirs,
     withdraw_log_dirs,

@@ -24,8 +24,7 @@ from kafka_steward.execution.topics.creation import (
     create_topic,
     unwatched_reason,
 )
-from kafka_steward.execution.topics.pending_replicas import list_pending, reconcile_pending
-from kafka_steward.execution.topics.pending_state import target_replication_factors
+from kafka_steward.execution.topics.pending import list_pending, reconcile_pending, target_replication_factors
 from kafka_steward.execution.watch.broker_joins import (
     claim_empty_brokers,
     poll_empty_brokers,

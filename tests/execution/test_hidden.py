@@ -15,8 +15,8 @@ from kafka_steward.errors import KafkaRefused, PlanError, RequestError
 from kafka_steward.execution.cluster_queries import HIDDEN, find_hidden_topics, with_hidden_topics
 from kafka_steward.execution.effects import elect_preferred_leaders
 from kafka_steward.execution.moves.in_flight import record_in_flight
-from kafka_steward.execution.moves.late_submissions import LateRetraction, late_reversal
 from kafka_steward.execution.moves.recovery import plan_rollback_moves
+from kafka_steward.execution.moves.reversing import LateRetraction, late_reversal
 from kafka_steward.execution.moves.states import Held, HoldReason
 from kafka_steward.execution.plans.lifecycle import request_cancel
 from kafka_steward.execution.plans.requests import validate_against_cluster
@@ -24,8 +24,7 @@ from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.plans.undo_verification import verify_undone
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.topics.creation import add_deferred_partitions, add_partitions
-from kafka_steward.execution.topics.pending_replicas import reconcile_pending, record_pending
-from kafka_steward.execution.topics.pending_state import PendingState
+from kafka_steward.execution.topics.pending import PendingState, reconcile_pending, record_pending
 from kafka_steward.execution.watch import upkeep
 from kafka_steward.execution.watch.broker_joins import poll_joined_brokers
 from kafka_steward.execution.watch.upkeep import release_orphaned_throttles, run_chores

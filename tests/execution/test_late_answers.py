@@ -14,7 +14,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.request_intake import PartialCancel
 from kafka_steward.errors import JournalError, KafkaRefused, KafkaTimeout, LockLost, PlanError
 from kafka_steward.execution.moves.in_flight import record_in_flight
-from kafka_steward.execution.moves.late_submissions import LateRetraction, late_reversal
+from kafka_steward.execution.moves.reversing import LateRetraction, late_reversal
 from kafka_steward.execution.plans.drive import DrivePolicy, StepRunner, run_to_end
 from kafka_steward.execution.plans.lifecycle import request_cancel
 from kafka_steward.execution.plans.publishing import publish_plan

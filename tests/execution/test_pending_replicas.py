@@ -21,14 +21,15 @@ from kafka_steward.execution.topics.creation import (
     create_topic,
     find_known_brokers,
 )
-from kafka_steward.execution.topics.pending_replicas import list_pending, reconcile_pending
-from kafka_steward.execution.topics.pending_state import (
+from kafka_steward.execution.topics.pending import (
     PROPAGATION_MS,
     PendingReplica,
     PendingState,
     eligible_brokers,
     evaluate_pending,
     find_fillable,
+    list_pending,
+    reconcile_pending,
     target_replication_factors,
 )
 from kafka_steward.execution.watch.broker_joins import poll_joined_brokers

@@ -10,7 +10,8 @@ import pytest
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Directory
 from kafka_steward.errors import KafkaRefused
-from kafka_steward.execution.moves import verdicts
+from kafka_steward.execution.moves import memory
+from kafka_steward.execution.moves.memory import KnownVerdicts
 from kafka_steward.execution.moves.preflight import (
     CHECKS,
     IncomingReplica,
@@ -26,7 +27,6 @@ from kafka_steward.execution.moves.preflight import (
 )
 from kafka_steward.execution.moves.states import Held
 from kafka_steward.execution.moves.states import HoldReason as Reason
-from kafka_steward.execution.moves.verdicts import KnownVerdicts
 from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.records import MoveRow, MoveState
 from kafka_steward.settings import Settings
@@ -325,7 +325,7 @@ def asked_of_preflight(monkeypatch: pytest.MonkeyPatch) -> list[Move]:
         asked.append(given)
         return preflight(given, inputs, between_stages=between_stages)
 
-    monkeypatch.setattr(verdicts, "preflight", counted)
+    monkeypatch.setattr(memory, "preflight", counted)
     return asked
 
 

@@ -27,7 +27,7 @@ from kafka_steward.execution.plans.progress_reports import (
     report_publication,
     report_request,
 )
-from kafka_steward.execution.watch.reports import broker_reports
+from kafka_steward.execution.watch.observation import broker_reports
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.observed import ApprovalState, BrokerChange, BrokerReport, HeldGroup, PlanReport

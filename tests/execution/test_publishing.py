@@ -15,7 +15,6 @@ from kafka_steward.errors import PlanError, SlotTaken
 from kafka_steward.execution.failures.records import FAILED_LOG_DIRS, FAILURES
 from kafka_steward.execution.failures.rules import EndedHeal, Failure
 from kafka_steward.execution.moves.states import HoldReason
-from kafka_steward.execution.plans.approval_request import make_approval_request
 from kafka_steward.execution.plans.lifecycle import abandon_plan, request_cancel, resume_plan
 from kafka_steward.execution.plans.publishing import (
     approval_exemption,
@@ -24,7 +23,7 @@ from kafka_steward.execution.plans.publishing import (
     refuse_unapproved,
     reject_plan,
 )
-from kafka_steward.execution.plans.report import plan_summary
+from kafka_steward.execution.plans.report import make_approval_request, plan_summary
 from kafka_steward.execution.plans.resolution import resolve_plan
 from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.plans.slot import (
@@ -39,7 +38,7 @@ from kafka_steward.execution.plans.slot import (
 )
 from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.watch.failure_detector import FailureDetector
+from kafka_steward.execution.watch.failures import FailureDetector
 from kafka_steward.journal.listing import DocumentCollection
 from kafka_steward.journal.records import Approval, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal

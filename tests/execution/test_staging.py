@@ -28,8 +28,7 @@ from kafka_steward.execution.plans.lifecycle import request_cancel
 from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot
 from kafka_steward.execution.plans.undo_verification import verify_undone
 from kafka_steward.execution.topics.creation import TopicSpec, create_topic
-from kafka_steward.execution.topics.pending_replicas import list_pending
-from kafka_steward.execution.topics.pending_state import PendingState
+from kafka_steward.execution.topics.pending import PendingState, list_pending
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import MoveRow, MoveState, PlanStatus

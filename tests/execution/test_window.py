@@ -23,8 +23,8 @@ from kafka_steward.execution.moves.concurrency import (
     pressure_message,
     select_chunk_moves,
 )
+from kafka_steward.execution.moves.memory import SettledMoves
 from kafka_steward.execution.moves.preflight import LogDirRoom
-from kafka_steward.execution.moves.settled import SettledMoves
 from kafka_steward.journal.records import MoveRow, MoveState
 from tests.simulated_plan import move
 from tests.simulator import Simulator

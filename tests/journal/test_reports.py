@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from kafka_steward.assignment import Move
-from kafka_steward.execution.watch.reports import EVERY_S, CheckRecorder
+from kafka_steward.execution.watch.observation import EVERY_S, CheckRecorder
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.observed import (

@@ -25,8 +25,8 @@ from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.throttles.rates import ThrottleSide
-from kafka_steward.execution.topics.pending_replicas import record_pending
-from kafka_steward.execution.watch.failure_detector import DetectionResult
+from kafka_steward.execution.topics.pending import record_pending
+from kafka_steward.execution.watch.failures import DetectionResult
 from kafka_steward.execution.watch.health import check_health
 from kafka_steward.hooks.steward import ClusterSession, StewardHook
 from kafka_steward.journal.audit import Actor

@@ -28,11 +28,10 @@ from kafka_steward.hooks.context import actor_fields, merge_overrides
 from kafka_steward.journal.identity import Identity
 from kafka_steward.operators.approve import ApprovePlanOperator
 from kafka_steward.operators.base import StewardOperator, attempt_folder, notify, skip_downstream
-from kafka_steward.operators.cancel import CancelReassignmentOperator, RollbackReassignmentOperator
-from kafka_steward.operators.gate import ClusterReadyOperator
+from kafka_steward.operators.checks import ClusterReadyOperator, ProbeWorkspaceOperator
 from kafka_steward.operators.leaders import ElectLeadersOperator
 from kafka_steward.operators.links import PlanLink
-from kafka_steward.operators.probe import ProbeWorkspaceOperator
+from kafka_steward.operators.plan_control import CancelReassignmentOperator, RollbackReassignmentOperator
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from kafka_steward.provider_info import get_provider_info

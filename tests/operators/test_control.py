@@ -15,9 +15,12 @@ from kafka_steward.execution.announcements import announced_restarts, disabled_r
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.store import Journal, open_journal
-from kafka_steward.operators.bounce import AnnounceBrokerRestartOperator
-from kafka_steward.operators.control import ControlClusterOperator
-from kafka_steward.operators.switch import DisableReassignmentOperator, EnableReassignmentOperator
+from kafka_steward.operators.documents import (
+    AnnounceBrokerRestartOperator,
+    ControlClusterOperator,
+    DisableReassignmentOperator,
+    EnableReassignmentOperator,
+)
 from tests.airflow_home import Connect, context
 
 CLUSTER = "known-before"

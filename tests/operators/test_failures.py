@@ -14,15 +14,15 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import AuthenticationFailed, JournalUnreachable
 from kafka_steward.execution.watch.alerts import ALERTS, Condition, list_untold, update_alerts
-from kafka_steward.execution.watch.failure_detector import DetectionResult, FailureDetector
+from kafka_steward.execution.watch.failures import DetectionResult, FailureDetector
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import ReassignmentsDisabled
 from kafka_steward.journal.store import Journal
-from kafka_steward.operators import health as operator_module
+from kafka_steward.operators import checks as operator_module
 from kafka_steward.operators.alerts import SendAlertsOperator
+from kafka_steward.operators.checks import ReportHealthOperator
 from kafka_steward.operators.failures import FindFailuresOperator, ReportFailureOperator
-from kafka_steward.operators.health import ReportHealthOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 from kafka_steward.planning.files.formats import read_snapshot
 from tests.airflow_home import context

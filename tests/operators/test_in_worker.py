@@ -18,8 +18,8 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import MoveState, PlanStatus
 from kafka_steward.operators import submit as submit_module
-from kafka_steward.operators.cancel import CancelReassignmentOperator
 from kafka_steward.operators.execution import PlanExecutionOperator, may_end_within
+from kafka_steward.operators.plan_control import CancelReassignmentOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.run_plan import RunPlanTrigger

@@ -9,11 +9,10 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.watch.failure_detector import DetectionResult, FailureDetector
-from kafka_steward.execution.watch.failure_reports import report_broker
+from kafka_steward.execution.watch.failures import DetectionResult, FailureDetector, report_broker
 from kafka_steward.journal.observed import CheckState
+from kafka_steward.operators.checks import ClusterReadyOperator
 from kafka_steward.operators.failures import FindFailuresOperator
-from kafka_steward.operators.gate import ClusterReadyOperator
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.rebalance import PlanRebalanceOperator
 from kafka_steward.operators.report import ReportPlanOperator

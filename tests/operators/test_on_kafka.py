@@ -16,10 +16,10 @@ from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.errors import PlanError, WrongCluster
 from kafka_steward.hooks.steward import ClusterIdPin, ClusterSession, StewardHook
 from kafka_steward.journal.audit import Action
+from kafka_steward.operators.checks import CheckReassignmentOperator
 from kafka_steward.operators.failures import FindFailuresOperator
 from kafka_steward.operators.leaders import ElectLeadersOperator
 from kafka_steward.operators.plan import PlanReassignmentOperator
-from kafka_steward.operators.reassignment import CheckReassignmentOperator
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import TaskDeferred
 
 from kafka_steward.doctor.workspace import Probe, marked_workspace, probe_workspace
 from kafka_steward.errors import SettingError
-from kafka_steward.operators.probe import ProbeWorkspaceOperator
+from kafka_steward.operators.checks import ProbeWorkspaceOperator
 from kafka_steward.triggers.probe import ProbeWorkspaceTrigger
 from tests.airflow_home import Connect
 

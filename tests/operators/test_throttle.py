@@ -8,7 +8,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.errors import PlanError, WrongJournal
-from kafka_steward.execution.plans.cancel_signal import send_cancel_signal
+from kafka_steward.execution.plans.cancel import send_cancel_signal
 from kafka_steward.execution.plans.lifecycle import abandon_plan
 from kafka_steward.execution.plans.publishing import publish_plan
 from kafka_steward.execution.plans.runner import PlanRunner
@@ -17,10 +17,9 @@ from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.identity import Identity
 from kafka_steward.journal.kip_documents import CancelRequest
-from kafka_steward.operators.cancel import CancelReassignmentOperator
 from kafka_steward.operators.execution import PlanExecutionOperator
+from kafka_steward.operators.plan_control import CancelReassignmentOperator, ChangeThrottleOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
-from kafka_steward.operators.throttle import ChangeThrottleOperator
 from kafka_steward.settings import Settings
 from tests.airflow_home import Connect, context
 from tests.operators.simulated import CONN_ID, Cluster, MakeCluster

@@ -10,15 +10,14 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused
-from kafka_steward.execution.topics.pending_state import PROPAGATION_MS
+from kafka_steward.execution.topics.pending import PROPAGATION_MS
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import open_journal
-from kafka_steward.operators.pending_replicas import FindPendingReplicasOperator
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 from kafka_steward.operators.submit import SubmitReassignmentOperator
-from kafka_steward.operators.topics import CreatePartitionsOperator, CreateTopicOperator
+from kafka_steward.operators.topics import CreatePartitionsOperator, CreateTopicOperator, FindPendingReplicasOperator
 from kafka_steward.planning.files.formats import plan_table, read_snapshot, write_plan
 from tests.airflow_home import context
 from tests.builders import planned

@@ -21,8 +21,7 @@ from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.records import MoveState
 from kafka_steward.journal.store import Journal
 from kafka_steward.operators.approve import ApprovePlanOperator
-from kafka_steward.operators.gate import ClusterReadyOperator
-from kafka_steward.operators.reassignment import CheckReassignmentOperator
+from kafka_steward.operators.checks import CheckReassignmentOperator, ClusterReadyOperator
 from kafka_steward.operators.rebalance import ClaimEmptyBrokersOperator, PlanRebalanceOperator
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.review import ReviewPlanOperator

@@ -40,7 +40,7 @@ from kafka_steward.document_api.request_status import (
 )
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.announcements import disable_reassignment, enable_reassignment
-from kafka_steward.execution.plans.cancel_signal import send_cancel_signal
+from kafka_steward.execution.plans.cancel import send_cancel_signal
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.kip_documents import CancelRequest, Request

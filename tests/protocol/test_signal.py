@@ -13,7 +13,7 @@ from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.document_api.document_plans import PollResult
 from kafka_steward.errors import ClusterUnreachable, PlanError, RequestError
 from kafka_steward.execution.announcements import disable_reassignment, disabled_reason, enable_reassignment
-from kafka_steward.execution.plans.cancel_signal import consume_cancel_signal
+from kafka_steward.execution.plans.cancel import consume_cancel_signal
 from kafka_steward.execution.plans.lifecycle import abandon_plan
 from kafka_steward.execution.plans.publishing import publish_plan
 from kafka_steward.execution.plans.resolution import resolve_plan

@@ -9,7 +9,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.request_documents import queue_add, queue_remove
 from kafka_steward.execution.moves.in_flight import record_external_in_flight
-from kafka_steward.execution.plans.cancel_signal import CANCEL_SIGNAL, consume_cancel_signal
+from kafka_steward.execution.plans.cancel import CANCEL_SIGNAL, consume_cancel_signal
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, Code, Outcome, StoredAuditRecord
 from kafka_steward.journal.kip_documents import CancelRequest, InFlight

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafka_steward.assignment import Move
 from kafka_steward.document_api.request_documents import queue_add, request_add
 from kafka_steward.execution.announcements import announce_restart, disable_reassignment
-from kafka_steward.execution.plans.cancel_signal import send_cancel_signal
+from kafka_steward.execution.plans.cancel import send_cancel_signal
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import CancelRequest

@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from kafka_steward.document_api.document_plans import PollResult
 from kafka_steward.errors import JournalUnreachable
 from kafka_steward.execution.watch import failure_detector
-from kafka_steward.execution.watch.failure_detector import DetectionResult
+from kafka_steward.execution.watch.failures import DetectionResult
 from kafka_steward.hooks.steward import ClusterSession, StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions

@@ -40,8 +40,8 @@ from kafka_steward.assignment import URGENT_OPERATIONS, Move, TopicPartition, na
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.cluster.transport import MAX_BATCH
 from kafka_steward.escaping import utc_text
+from kafka_steward.execution.moves.memory import SettledMoves
 from kafka_steward.execution.moves.preflight import LogDirRoom, place_replica
-from kafka_steward.execution.moves.settled import SettledMoves
 from kafka_steward.execution.moves.states import OPEN, filter_unsettled
 from kafka_steward.journal.records import MoveRow, PlanRecord
 from kafka_steward.maintenance import parse_window

@@ -10,7 +10,7 @@ from typing import Any
 from kafka_steward.assignment import Move, TopicPartition, counted
 from kafka_steward.cluster.state import BrokerLogDirs
 from kafka_steward.execution.moves.concurrency import LONGEST_GAP_S, Pressure
-from kafka_steward.execution.moves.settled import SettledMoves
+from kafka_steward.execution.moves.memory import SettledMoves
 from kafka_steward.execution.moves.states import Held, bytes_to_copy, filter_unsettled
 from kafka_steward.execution.throttles.rates import ExternalRate
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus

@@ -31,7 +31,7 @@ from kafka_steward.execution.moves.concurrency import (
     pressure_message,
     select_chunk_moves,
 )
-from kafka_steward.execution.moves.late_submissions import LateRetraction
+from kafka_steward.execution.moves.memory import KnownMoves, KnownVerdicts, SettledMoves
 from kafka_steward.execution.moves.observe import ObservedState, observe_moves
 from kafka_steward.execution.moves.preflight import PreflightInputs
 from kafka_steward.execution.moves.preflight_inputs import (
@@ -53,9 +53,7 @@ from kafka_steward.execution.moves.recovery import (
     unfinishable_message,
 )
 from kafka_steward.execution.moves.reversal import NextAction
-from kafka_steward.execution.moves.reversals_of_plan import MoveReversals
-from kafka_steward.execution.moves.reversing import ReversalExecutor
-from kafka_steward.execution.moves.settled import KnownMoves, SettledMoves
+from kafka_steward.execution.moves.reversing import LateRetraction, MoveReversals, ReversalExecutor
 from kafka_steward.execution.moves.staging import (
     as_completed_stage,
     is_rolling_back,
@@ -73,7 +71,6 @@ from kafka_steward.execution.moves.states import (
     phase_of,
 )
 from kafka_steward.execution.moves.store import Decision, MoveStore
-from kafka_steward.execution.moves.verdicts import KnownVerdicts
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.throttles.leases import ThrottleLeases
 from kafka_steward.execution.throttles.rates import (

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from kafka_steward.assignment import Move, MoveReason, TopicPartition
 from kafka_steward.execution.moves.in_flight import delete_in_flight, record_in_flight
+from kafka_steward.execution.moves.memory import KnownMoves, SettledMoves
 from kafka_steward.execution.moves.observe import CAUSES, TRANSITION_OF, Observation, ObservedState
 from kafka_steward.execution.moves.recovery import describe_actor, find_changing_plan
-from kafka_steward.execution.moves.settled import KnownMoves, SettledMoves
 from kafka_steward.execution.moves.staging import stage_number, stage_text
 from kafka_steward.execution.moves.states import Event, Held, next_state, phase_of
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome

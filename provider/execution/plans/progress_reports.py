@@ -31,10 +31,13 @@ _log = logging.getLogger(__name__)
 
 #: Seconds between two writes of a plan's progress.
 EVERY_S = 10.0
+
 #: The reasons, and the stalled partitions, that are stored.
 _NAMED = 20
+
 #: Reasons of a plan's options, which a person chose: what they leave is listed after all else.
 _CHOSEN = {"pinned", "excluded"}
+
 #: Characters that are kept of a reason: it is one word, unless somebody else wrote the proof.
 _REASON = 40
 

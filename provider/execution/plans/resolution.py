@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.plans.cancel_signal import CANCEL_SIGNAL
+from kafka_steward.execution.plans.cancel import CANCEL_SIGNAL
 from kafka_steward.execution.plans.lifecycle import Scope
 from kafka_steward.execution.plans.rollback import find_unfinished_cancels
 from kafka_steward.execution.plans.slot import current_plans
@@ -16,6 +16,7 @@ from kafka_steward.journal.store import Journal
 #: The number of latest plans that are searched for a digest prefix.
 _PLANS = 1000
 
+
 #: The message, by verb, when no plan is named and none is meant.
 _NO_PLAN = {
     "cancel": "No plan is in progress on cluster {}: there is no plan to cancel; to undo one that ended, name it.",
@@ -24,8 +25,6 @@ _NO_PLAN = {
     "or change the setting throttle for future plans.",
     "verify": "The journal of cluster {} holds no plan, so there is nothing to verify.",
 }
-
-Verb = Literal["cancel", "resume", "throttle", "verify"]
 
 
 def resolve_plan(
@@ -110,3 +109,6 @@ def _find_requested_digest(journal: Journal, who: Actor) -> str | None:
     rows = journal.audit.rows(action=Action.REQUEST)
     entries = [row.entry for row in rows if (row.entry.who.dag_id, row.entry.who.run_id, row.entry.who.task_id) == run]
     return entries[-1].plan or None if entries else None
+
+
+Verb = Literal["cancel", "resume", "throttle", "verify"]

@@ -20,6 +20,7 @@ from kafka_steward.errors import (
     WrongCluster,
 )
 from kafka_steward.execution.moves.concurrency import LONGEST_GAP_S, outside_window_reason
+from kafka_steward.execution.moves.memory import SettledMoves
 from kafka_steward.execution.moves.progress import (
     Progress,
     TransferRate,
@@ -37,10 +38,9 @@ from kafka_steward.execution.moves.recovery import (
     sample_lag,
     stall_message,
 )
-from kafka_steward.execution.moves.settled import SettledMoves
 from kafka_steward.execution.moves.states import OPEN, HoldReason, bytes_to_copy
 from kafka_steward.execution.moves.step import Step, StepMemory, StepResult
-from kafka_steward.execution.plans.cancel_signal import consume_cancel_signal
+from kafka_steward.execution.plans.cancel import consume_cancel_signal
 from kafka_steward.execution.plans.lifecycle import (
     completion_of,
     end_plan,

@@ -35,7 +35,7 @@ from kafka_steward.execution.cluster_queries import (
     with_hidden_topics,
 )
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.topics.pending_replicas import (
+from kafka_steward.execution.topics.pending import (
     delete_pending,
     list_pending,
     reconcile_pending,

@@ -24,8 +24,14 @@ from kafka_steward.execution.cluster_queries import cordoned_brokers
 from kafka_steward.execution.failures.rules import brokers_to_announce
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.topics.creation import find_due_deferred_partitions
-from kafka_steward.execution.topics.pending_replicas import list_pending, reconcile_pending
-from kafka_steward.execution.topics.pending_state import PendingReplica, PendingState, count_missing, eligible_brokers
+from kafka_steward.execution.topics.pending import (
+    PendingReplica,
+    PendingState,
+    count_missing,
+    eligible_brokers,
+    list_pending,
+    reconcile_pending,
+)
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.document import parse_valid_nodes

@@ -18,8 +18,7 @@ from kafka_steward.cluster.state import LogEndSource, partitions_by_broker
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.cluster_queries import find_hidden_topics, min_isr_by_topic
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.topics.pending_replicas import list_pending, with_hidden_pending_topics
-from kafka_steward.execution.topics.pending_state import count_missing
+from kafka_steward.execution.topics.pending import count_missing, list_pending, with_hidden_pending_topics
 from kafka_steward.execution.unsettled import record_unsettled
 from kafka_steward.journal.store import Journal
 from kafka_steward.service_topics import SERVICE_TOPICS

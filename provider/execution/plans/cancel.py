@@ -32,6 +32,7 @@ from kafka_steward.journal.tree import put_new
 
 #: The `after` value of the audit row that records the consumption of the signal.
 CANCEL_SIGNAL = "cancel signal"
+
 #: Milliseconds for which the signal is kept while the cluster does not show the end of a cancel.
 _PENDING_MS = 30_000
 
