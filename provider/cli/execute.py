@@ -66,7 +66,8 @@ def _apply_document(foreground: Foreground, document: Any, partitions: Collectio
     proof = plan.proof
     print_error(
         f"Plan {plan.digest[:12]}: {counted(len(plan.moves), 'partition')}, "
-        f"{counted(proof['replicas_moved'], 'replica')}, {bytes_to_copy_text(plan.moves, proof['bytes_moved'])}."
+        f"{counted(proof['replicas_moved'], 'replica')}, {bytes_to_copy_text(plan.moves)}.",
+        *(f"note: {note}" for note in proof["notes"]),
     )
     return _execute_plan(foreground, plan.digest)
 

@@ -131,7 +131,7 @@ def generate_reassignment(call: CommandContext) -> Exit | None:
         return None
     print_error(
         f"{len(moves)} of {proof['partitions']} partitions of {topics} change; {proof['replicas_moved']} replicas, "
-        f"{bytes_to_copy_text(moves, proof['bytes_moved'])}. Nothing was changed."
+        f"{bytes_to_copy_text(moves)}. Nothing was changed."
     )
     return None
 

@@ -360,9 +360,12 @@ def test_the_bytes_to_copy_are_those_of_the_progress_also_where_a_replica_that_s
     scene.simulator.topics[TopicPartition("t", 0)].held[2] = 0
     assert scene.call("apply", scene.file("t-0: 42")) == 0
     err = capsys.readouterr().err
-    late = "at most 2.6 MB that replicas out of sync, which it keeps, have to catch up with"
-    assert f"1 replica, 2.6 MB to copy, and {late}." in err
+    late = "t-0 keeps broker 2, which is not in sync: Kafka completes the move once it is."
+    assert f"1 replica, 2.6 MB to copy.\nnote: {late}\n" in err
     assert " of 2.6 MB" in err
+    proof = json.loads(next(scene.folder.rglob("proof.json")).read_text())
+    progress = progress_of(scene.plan, scene.journal.plans.rows(scene.plan.digest))
+    assert proof["bytes_moved"] == progress.bytes_total == progress.bytes_done == 2_600_000, "as the page shows them"
     assert "5.2" not in err
 
 

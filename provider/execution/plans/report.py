@@ -43,18 +43,11 @@ from kafka_steward.journal.records import MoveRow, MoveState
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_brokers, min_isr_by_topic
 
 
-def bytes_to_copy_text(moves: Sequence[Move], bytes_moved: int) -> str:
-    """Return the megabytes that a plan copies, and of how many partitions the size is unknown. Pure.
-
-    `bytes_moved` of its proof also counts the replicas out of sync that it waits for. Its progress does not: how much
-    of these is there already is known to nobody.
-    """
+def bytes_to_copy_text(moves: Sequence[Move]) -> str:
+    """Return the megabytes that a plan copies, and of how many partitions the size is unknown. Pure."""
     unknown, copied = sum(move.size_bytes is None for move in moves if move.adding), sum(map(bytes_to_copy, moves))
     of = counted(unknown, "partition", "whose leader", "whose leaders")
     beside = f", beside {of} did not report a size" if unknown else ""
-    if bytes_moved > copied:
-        late = f"{(bytes_moved - copied) / 1e6:.1f} MB"
-        beside += f", and at most {late} that replicas out of sync, which it keeps, have to catch up with"
     return f"{copied / 1e6:.1f} MB to copy{beside}"
 
 

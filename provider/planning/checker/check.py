@@ -50,7 +50,6 @@ from kafka_steward.planning.checker.rules import (
     LEADERLESS,
     CheckContext,
     build_context,
-    catching_up,
     count_available_brokers,
     count_replicas_due,
     hold_reasons,
@@ -91,8 +90,6 @@ class Findings:
     loads: DiskLoads
     evenness: EvennessFindings | None
     counts: LeaderCounts = field(default_factory=lambda: LeaderCounts({}, {}, {}))
-    #: Bytes of the replicas out of sync that moves to fewer replicas keep.
-    catching_up_bytes: int = 0
 
     @classmethod
     def combine(cls, parts: Sequence[Findings]) -> Findings:
@@ -104,7 +101,6 @@ class Findings:
             problems=[problem for part in parts for problem in part.problems],
             moved=sum(part.moved for part in parts),
             moved_bytes=sum(part.moved_bytes for part in parts),
-            catching_up_bytes=sum(part.catching_up_bytes for part in parts),
             leaders=sum(part.leaders for part in parts),
             loads=DiskLoads.combine([part.loads for part in parts]),
             evenness=EvennessFindings.combine(even) if whole else None,
@@ -187,7 +183,6 @@ def check_topics(
         problems=problems + (evenness.problems if evenness else []),
         moved=sum(len(move.adding) for move in moves),
         moved_bytes=sum(len(move.adding) * (move.size_bytes or 0) for move in moves),
-        catching_up_bytes=sum(len(catching_up(move, context)) * (move.size_bytes or 0) for move in moves),
         leaders=sum(move.before[:1] != move.after[:1] for move in moves),
         loads=disk_loads(context, moves),
         evenness=evenness,
@@ -339,7 +334,7 @@ def _completeness_problems(moves: Sequence[Move], context: CheckContext) -> Iter
 def _sum_problems(proof: Mapping[str, Any], findings: Findings) -> Iterator[str]:
     sums = {
         "replicas_moved": findings.moved,
-        "bytes_moved": findings.moved_bytes + findings.catching_up_bytes,
+        "bytes_moved": findings.moved_bytes,
         "leader_changes": findings.leaders,
     }
     for name, value in sums.items():

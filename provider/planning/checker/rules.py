@@ -376,14 +376,6 @@ def _reorders_kept(move: Move, part: SnapshotPartition, stay: Sequence[int], con
     return list(move.after) != [first, *(broker for broker in stay if broker != first)]
 
 
-def catching_up(move: Move, context: CheckContext) -> frozenset[int]:
-    """Return the replicas out of sync that a move to fewer replicas keeps. Kafka completes it once they are copied."""
-    part = context.partitions.get(move.topic_partition)
-    if part is None or not part.isr or len(move.after) >= len(move.before):
-        return frozenset()
-    return frozenset(part.replicas).intersection(move.after) - part.isr
-
-
 def _check_target_factor(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check rebalance, expand and drain: as many replicas as are due.
 

@@ -169,7 +169,7 @@ def _count_changes(candidate: CandidatePlan, brokers: Brokers) -> dict[str, int]
         "partitions": len(rows),
         "partitions_moved": len(candidate.changed_rows),
         "replicas_moved": len(added),
-        "bytes_moved": int(rows.size[added].sum() + rows.size[rows.row[candidate.catching_up]].sum()),
+        "bytes_moved": int(rows.size[added].sum()),
         # In the unit of the flows, to compare it with their bound.
         "weight_moved": int(mebibytes(rows.size)[added].sum()),
         "lower_bound": candidate.bound,
