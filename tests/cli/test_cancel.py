@@ -140,7 +140,7 @@ HINT = "What was left alone can be reverted later"
 def test_what_a_rollback_leaves_alone_of_a_topic_made_anew_is_counted_wherever_it_is_said(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Anew with its originals, anew in flight, and deleted in flight: nothing is left of the last to be restored."""
+    """Anew with its originals, anew in flight, and deleted in flight."""
     for topic, size in (("anew", 10), ("flying", 1000), ("gone", 1000)):
         scene.simulator.create(topic, [(1, 2)], size=size)
     scene.interfere = interrupt_at(scene, 2)
@@ -157,19 +157,41 @@ def test_what_a_rollback_leaves_alone_of_a_topic_made_anew_is_counted_wherever_i
     assert scene.call("cancel", "--scope", "plan", "--reason", "wrong racks") == 1
     told = capsys.readouterr()
     named = [line for line in told.err.splitlines() if "was left alone: " in line]
-    assert named == [f"{name} was left alone: its topic was deleted and re-created" for name in ("anew-0", "flying-0")]
+    deleted = "was left alone: its topic was deleted"
+    assert named == [f"anew-0 {deleted} and re-created", f"flying-0 {deleted} and re-created", f"gone-0 {deleted}"]
     undone = scene.journal.plans.get(digest)
     assert undone is not None
-    assert (undone.status, undone.not_rolled_back) == (PlanStatus.CANCELLED, 2)
-    assert undone.reason == f"reverted in part by plan {str(undone.rolled_back_by)[:12]}, 2 partitions left alone"
+    assert (undone.status, undone.not_rolled_back) == (PlanStatus.CANCELLED, 3)
+    assert undone.reason == f"reverted in part by plan {str(undone.rolled_back_by)[:12]}, 3 partitions left alone"
     assert f"Plan {digest[:12]} was {undone.reason}." in told.err
     assert "has its original replicas" not in told.err + told.out
     assert told.out.splitlines() == ["t-1: [2, 4, 1] back to [2, 3, 1]"]
     assert HINT not in told.err, "nothing of it can ever come back"
     assert scene.call("show", digest) == 0
-    assert "2 partitions left alone" in capsys.readouterr().out
+    assert "3 partitions left alone" in capsys.readouterr().out
     assert scene.call("plans") == 0
-    assert "2 partitions left alone" in capsys.readouterr().out
+    assert "3 partitions left alone" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("when", ["in flight", "restored"])
+def test_of_a_topic_that_is_gone_nobody_says_that_it_has_its_original_replicas(
+    scene: Scene, capsys: pytest.CaptureFixture[str], when: str
+) -> None:
+    scene.simulator.create("gone", [(1, 2)], size=1000)
+    scene.interfere = interrupt_at(scene, 2)
+    assert scene.call("apply", scene.file("gone-0: 42")) == 130
+    scene.interfere = lambda _: None
+    if when == "restored":
+        assert scene.call("cancel", "--reason", "wrong racks") == 0
+    scene.simulator.delete("gone")
+    capsys.readouterr()
+    digest = scene.plan.digest
+    assert scene.call("cancel", digest, "--scope", "plan", "--reason", "wrong racks") == 1
+    told = capsys.readouterr().err
+    assert f"gone-0 was left alone: its topic was deleted\nPlan {digest[:12]} was not reverted: its partition" in told
+    assert HINT not in told
+    assert scene.call("show", digest) == 0
+    assert "not reverted: its partition was left alone" in capsys.readouterr().out
 
 
 def test_a_rollback_of_which_nothing_went_back_says_so(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,7 +110,8 @@ def test_a_plan_is_taken_back_from_where_each_partition_is_the_last_move_first()
 @pytest.mark.parametrize(
     ("row", "partition", "live", "why"),
     [
-        (MoveRow(MOVE, COMPLETED), None, "123456", "it no longer exists"),
+        (MoveRow(MOVE, COMPLETED), None, "123456", "its topic was deleted"),
+        (MoveRow(MOVE, DROPPED, attempt=1), None, "123456", "its topic was deleted"),
         (MoveRow(MOVE, COMPLETED), ANEW, "123456", "its topic was deleted and re-created"),
         (MoveRow(MOVE, DROPPED, attempt=1), ANEW, "123456", "its topic was deleted and re-created"),
         (MoveRow(MOVE, COMPLETED), ANEW_AT_ORIGINALS, "123456", "its topic was deleted and re-created"),
@@ -153,7 +154,6 @@ def test_what_is_left_alone_comes_in_the_order_of_what_goes_back() -> None:
         (MoveRow(MOVE, DROPPED, attempt=1), part("t-0", "123")),
         (MoveRow(MOVE, MoveState.FAILED, attempt=1), part("t-0", "123")),
         (MoveRow(MOVE, DROPPED, attempt=1), part("t-0", "457")),
-        (MoveRow(MOVE, DROPPED, attempt=1), None),
         (MoveRow(MOVE, DROPPED), THERE),
         (MoveRow(MOVE, SATISFIED), THERE),
         (MoveRow(MOVE, MoveState.WAITING, attempt=1), THERE),

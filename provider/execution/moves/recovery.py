@@ -106,14 +106,14 @@ def _has_changed_partition(row: MoveRow, snapshot: Snapshot) -> bool:
 
     Kafka may have executed a move that was dropped after its answer was lost. And an external cancel of a move in
     flight, with Kafka's own tool, loses the replica order. A FAILED move counts if its partition exists, and so does
-    any move that was submitted if its topic is re-created, or hidden: what it did to its partition is not known then.
+    any move that was submitted if its topic is deleted or hidden: what it did to its partition is not known then.
     """
     partition = snapshot.partitions.get(row.topic_partition)
     if row.state is MoveState.COMPLETED:
         return True
     given_up = row.state in {MoveState.SATISFIED, MoveState.DROPPED, MoveState.FAILED} and row.attempt > 0
     if partition is None:
-        return given_up and row.move.topic in snapshot.hidden
+        return given_up
     anew = partition.is_recreated(row.move.topic_id)
     return given_up and (row.state is MoveState.FAILED or anew or _is_as_move_left_it(row, partition))
 
@@ -138,7 +138,7 @@ def _reverse_move(move: Move, snapshot: Snapshot) -> Move:
 def _rollback_skip_reason(row: MoveRow, snapshot: Snapshot, others: Sequence[tuple[str, MoveRow]]) -> str | None:
     partition, move = snapshot.partitions.get(row.topic_partition), row.move
     if partition is None:
-        return HIDDEN if row.move.topic in snapshot.hidden else "it no longer exists"
+        return HIDDEN if row.move.topic in snapshot.hidden else "its topic was deleted"
     if partition.is_recreated(move.topic_id):
         return "its topic was deleted and re-created"
     expected = partition.replicas == move.after or row.state is not MoveState.COMPLETED

@@ -269,7 +269,7 @@ def _has_other_order(row: MoveRow, snapshot: Snapshot) -> bool:
 def _external_change_reason(row: MoveRow, snapshot: Snapshot, later: Sequence[tuple[str, MoveRow]]) -> str | None:
     partition = snapshot.partitions.get(row.topic_partition)
     if partition is None:
-        return HIDDEN if row.move.topic in snapshot.hidden else "it no longer exists"
+        return HIDDEN if row.move.topic in snapshot.hidden else "its topic was deleted"
     if partition.is_recreated(row.move.topic_id):
         return "its topic was deleted and re-created"
     known = {frozenset(row.move.before), frozenset(row.move.after)}
