@@ -97,10 +97,11 @@ class CancelReassignmentOperator(PlanExecutionOperator):
     At the end the operator verifies that the former state is restored: replica order, leaders, no log left on a live
     broker to which the plan had added a replica, no throttle left except on a dead broker. It fails, and may be
     retried, if that is not the case within `verify_timeout`. Returns the result of that check: `{"plan", "rollback",
-    "status", "sentence", "partitions", "as_before", "returned", "left_alone", "skipped", ...}`. `returned` lists the
-    partitions that were moved back, each with its `target` and its `originals`; `skipped` lists the partitions that a
-    rule of KIP-236 forbids to cancel, each with its rule. `on_cancelled` is notified of it, with the event `cancelled`,
-    or `rolled_back` if completed moves were reverted too.
+    "status", "sentence", "partitions", "as_before", "returned", "left_alone", "skipped", "changed_since", ...}`.
+    `returned` lists the partitions that were moved back, each with its `target` and its `originals`; `skipped` lists
+    the partitions that a rule of KIP-236 forbids to cancel, each with its rule; `changed_since` lists those that others
+    changed after they had gone back. `on_cancelled` is notified of it, with the event `cancelled`, or `rolled_back` if
+    completed moves were reverted too.
 
     >>> CancelReassignmentOperator(task_id="cancel", plan="3f2a91c0", reason="wrong racks")
     <Task(CancelReassignmentOperator): cancel>
@@ -180,7 +181,7 @@ class CancelReassignmentOperator(PlanExecutionOperator):
             )
         found = self._verify_undone(opened, digest)
         self.log.info("%s", printable(found["sentence"]))
-        for kind in ("left_alone", "skipped"):
+        for kind in ("left_alone", "skipped", "changed_since"):
             for each in found[kind]:
                 message = f"{each['topic']}-{each['partition']}, {kind.replace('_', ' ')}: {each['why']}"
                 self.log.warning("%s", printable(message))

@@ -95,6 +95,7 @@ class _CancelResult:
         for kind, several in (
             ("was left alone", self.skipped),
             ("was not cancelled", self.found.skipped if self.found else ()),
+            ("has changed since it went back", self.found.changed_since if self.found else ()),
             ("is not as it was", self.found.wrong if self.found else ()),
         ):
             print_error(*(f"{each.topic}-{each.partition} {kind}: {each.why}" for each in several))

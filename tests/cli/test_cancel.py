@@ -134,6 +134,22 @@ def test_what_someone_else_changed_since_is_left_alone_and_reported(
     assert f"once its reason is gone, by the same command:\n  airflow kafka-steward {again}" in err
 
 
+def test_what_someone_else_changes_after_it_went_back_is_named(half: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    digest = half.plan.digest
+    assert half.call("cancel", digest, "--scope", "plan", "--reason", "wrong racks") == 0
+    half.simulator.topics[TopicPartition("t", 1)].replicas = (1, 3, 4)
+    capsys.readouterr()
+    assert half.call("cancel", digest, "--scope", "plan") == 0
+    told = capsys.readouterr()
+    since = "has changed since it went back: someone else changed its replicas to [1, 3, 4]"
+    assert told.err.splitlines()[-1] == f"t-1 {since}"
+    assert "t-1: " not in told.out
+    assert half.call("cancel", digest, "--scope", "plan", "--output", "json") == 0
+    found = json.loads(capsys.readouterr().out)["found"]
+    assert [each["why"] for each in found["changed_since"]] == ["someone else changed its replicas to [1, 3, 4]"]
+    assert found["sentence"].endswith("exactly as before; 1 partition that had gone back changed since.")
+
+
 HINT = "What was left alone can be reverted later"
 
 

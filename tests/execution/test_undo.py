@@ -658,7 +658,7 @@ def test_a_cordoned_original_ends_the_rollback_and_the_same_command_restores_it_
 
 
 def test_a_cancel_of_a_plan_that_began_nothing_counts_nothing() -> None:
-    found = UndoVerification("d" * 64, None, "cancelled", 0, (), (), (), False, (), (), ("broker 4",))
+    found = UndoVerification("d" * 64, None, "cancelled", 0, (), (), (), False, (), (), (), ("broker 4",))
     assert found.sentence == (
         "Plan dddddddddddd had started to move nothing that can go back; released on return, by the watch, the next "
         "run of heal, or the command verify: broker 4."

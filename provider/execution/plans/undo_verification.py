@@ -60,9 +60,9 @@ class UndoVerification:
 
     `returned` are the ones that are; `wrong` are the ones that are not, and why. `left_alone` need not be: they were
     changed externally, or cannot go back; `may_return` says whether any of these still can. `skipped` were not
-    cancelled because of a rule of KIP-236, and are where the plan moved them. `throttles` are throttles of ours that
-    are still set and should not be; `on_dead_brokers` are our throttles on dead brokers, which a later look releases
-    (`RELEASED_LATER`).
+    cancelled because of a rule of KIP-236, and are where the plan moved them. `changed_since` went back, and were
+    changed externally or deleted after that. `throttles` are throttles of ours that are still set and should not be;
+    `on_dead_brokers` are our throttles on dead brokers, which a later look releases (`RELEASED_LATER`).
     """
 
     plan: str
@@ -74,6 +74,7 @@ class UndoVerification:
     left_alone: tuple[SkippedPartition, ...]
     may_return: bool
     skipped: tuple[SkippedPartition, ...]
+    changed_since: tuple[SkippedPartition, ...]
     throttles: tuple[str, ...]
     on_dead_brokers: tuple[str, ...]
 
@@ -89,6 +90,9 @@ class UndoVerification:
         of, verb = counted(self.partitions, "partition"), "is" if right == 1 else "are"
         messages = [f"{right} of {of} that plan {plan} had started to move {verb} exactly as before"]
         messages = messages if self.partitions else [f"Plan {plan} had started to move nothing that can go back"]
+        if self.changed_since:
+            changed = f"{counted(len(self.changed_since), 'partition')} that had gone back changed since"
+            messages = [*messages, changed] if self.partitions else [f"Plan {plan}: {changed}"]
         messages += [f"{each.topic}-{each.partition}: {each.why}" for each in self.wrong[:1]]
         messages += [f"{len(self.left_alone)} left alone"] if self.left_alone else []
         messages += [f"{len(self.skipped)} not cancelled because of a rule of KIP-236"] if self.skipped else []
@@ -106,7 +110,7 @@ class UndoVerification:
         return {**plain, "as_before": self.ok, **lists, **counts, "on_dead_brokers": absent}
 
 
-_LISTS = ("returned", "left_alone", "skipped", "wrong")
+_LISTS = ("returned", "left_alone", "skipped", "changed_since", "wrong")
 
 
 def _plain(each: ReturnedPartition | SkippedPartition) -> dict[str, Any]:
@@ -171,7 +175,8 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> UndoVe
         if row.topic_partition not in astray
     ]
     back = {(each.topic, each.partition) for each in returned}
-    left_alone = sorted({*alone, *others})
+    # What a rollback leaves alone is decided when it is published: what was changed later was restored before.
+    left_alone, changed_since = (alone, others) if _is_rolled_back(record) else (sorted({*alone, *others}), [])
     names = {(each.topic, each.partition) for each in left_alone}
     left, on_dead_brokers = _find_remaining_throttles(
         cluster, journal, [digest, *filter(None, [record.rolled_back_by])], snapshot.live
@@ -191,6 +196,7 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> UndoVe
             for each in sorted(read_audited_skips(journal, digest, Code.FORBIDDEN))
             if (each.topic, each.partition) not in back
         ),
+        changed_since=tuple(sorted(changed_since)),
         throttles=tuple(left),
         on_dead_brokers=tuple(on_dead_brokers),
     )
@@ -241,16 +247,12 @@ def _split_expected_moves(
     snapshot: Snapshot,
     later: Mapping[TopicPartition, Sequence[tuple[str, MoveRow]]],
 ) -> tuple[list[MoveRow], list[SkippedPartition]]:
-    """Return the moves that must be cancelled or rolled back, and the partitions that a cancel left alone.
-
-    What a rollback leaves alone is decided when it is published (`alone`): what was changed later was restored before.
-    """
+    """Return the moves that must be cancelled or rolled back, and what others changed, without `alone`."""
     names = {(each.topic, each.partition) for each in alone}
     begun = [row for row in rows if row.attempt and row.topic_partition not in names]
     ended_alone = {Cause.ORDER_REFUSED, *INDIVIDUAL_CANCEL}
     refused = [row for row in begun if row.cause in ended_alone and _has_other_order(row, snapshot)]
-    rolled_back = record.status is PlanStatus.ROLLED_BACK or record.not_rolled_back is not None
-    if not rolled_back:
+    if not _is_rolled_back(record):
         begun = [row for row in begun if row.state is MoveState.DROPPED and row.cause is Cause.REQUESTED]
     others = {row.topic_partition: row.detail for row in refused} | {
         row.topic_partition: why
@@ -258,7 +260,11 @@ def _split_expected_moves(
         if (why := _external_change_reason(row, snapshot, later.get(row.topic_partition, ()))) is not None
     }
     expected = [row for row in begun if row.topic_partition not in others]
-    return expected, [] if rolled_back else [SkippedPartition(*name, why) for name, why in others.items()]
+    return expected, [SkippedPartition(*name, why) for name, why in others.items()]
+
+
+def _is_rolled_back(record: PlanRecord) -> bool:
+    return record.status is PlanStatus.ROLLED_BACK or record.not_rolled_back is not None
 
 
 def _has_other_order(row: MoveRow, snapshot: Snapshot) -> bool:
