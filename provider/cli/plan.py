@@ -7,6 +7,7 @@ with the same digest.
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from kafka_steward.assignment import BALANCING_OPERATIONS, Operation, TopicParti
 from kafka_steward.capacities import parse_capacities
 from kafka_steward.cli import Exit
 from kafka_steward.cli.verb import CommandContext, print_error
+from kafka_steward.cluster.health import failed_log_dirs, failed_paths_text
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, RequestError
 from kafka_steward.execution.failures.records import read_log_dir_failures
@@ -83,7 +85,7 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
         with call.hook.open() as opened:
             settings, cluster_id = opened.settings, opened.cluster.cluster_id
             with _working("Reading the cluster"):
-                inputs = _read_inputs(opened, operation, getattr(given, "brokers", None) or ())
+                inputs = _read_inputs(call, opened, operation)
                 if not inputs.nothing:
                     _take_snapshot(opened, folder, inputs)
                     _print_readiness(opened, operation)
@@ -154,7 +156,8 @@ def _working(what: str) -> Iterator[None]:
         yield
 
 
-def _read_inputs(opened: ClusterSession, operation: Operation, brokers: tuple[int, ...]) -> _Inputs:
+def _read_inputs(call: CommandContext, opened: ClusterSession, operation: Operation) -> _Inputs:
+    brokers = getattr(call.arguments, "brokers", None) or ()
     if operation is Operation.DRAIN:
         return _Inputs(draining=brokers)
     if operation is Operation.FILL:
@@ -163,11 +166,26 @@ def _read_inputs(opened: ClusterSession, operation: Operation, brokers: tuple[in
         return _Inputs(targets=targets, nothing="" if targets else "No partition has a pending replica.")
     if operation is Operation.HEAL:
         snapshot = opened.cluster.snapshot()
-        disks = frozenset(snapshot.offline_on_live_brokers)
+        failed = disks = frozenset(snapshot.offline_on_live_brokers)
         if not opened.settings.heal_failed_disks:
             disks &= read_log_dir_failures(opened.journal.tree).reported
-        return find_failures(snapshot, brokers, disks_of=disks)
+        inputs = find_failures(snapshot, brokers, disks_of=disks)
+        if left := frozenset() if brokers else failed - disks:
+            paths = failed_log_dirs(snapshot, opened.cluster.directories(sorted(left)))
+            _print_disks_left_out(call, {broker: paths[broker] for broker in sorted(left)})
+        return inputs
     return _Inputs()
+
+
+def _print_disks_left_out(call: CommandContext, paths_of: Mapping[int, Sequence[str]]) -> None:
+    """Print which failed log directories of live brokers a heal leaves, and how a person has them healed."""
+    for broker, paths in paths_of.items():
+        how = f"failed {broker} --disk {shlex.join(paths)}" if paths else f"plan heal --brokers {broker}"
+        print_error(
+            f"Log directory {failed_paths_text(paths)} of broker {broker} has failed, and is left out: "
+            f"heal_failed_disks is off. To have it healed, set that, or {'report it' if paths else 'name its broker'}:",
+            f"  {call.command_line(how)}",
+        )
 
 
 def find_failures(snapshot: Snapshot, brokers: tuple[int, ...], *, disks_of: Collection[int]) -> _Inputs:
@@ -182,7 +200,8 @@ def find_failures(snapshot: Snapshot, brokers: tuple[int, ...], *, disks_of: Col
         raise RequestError(f"Broker {broker} has nothing to heal: {why}.")
     chosen = set(brokers) or down.union(disks_of)
     if not chosen:
-        return _Inputs(nothing="No broker that hosts replicas is down: there is nothing to heal.")
+        more = "nothing else" if disks else "nothing"
+        return _Inputs(nothing=f"No broker that hosts replicas is down: there is {more} to heal.")
     return _Inputs(failed=tuple(sorted(chosen)), failed_disks_of=tuple(sorted(chosen & disks)))
 
 

@@ -19,7 +19,7 @@ from kafka_steward.settings import Settings
 from tests.airflow_home import Connect
 from tests.cli.airflow_command import assignments, throttles, written
 from tests.cli.calling import run
-from tests.cli.scene import Scene
+from tests.cli.scene import CLUSTER, Scene
 from tests.eventually import eventually
 from tests.simulated_plan import FOLLOWERS, RATE, World, move
 
@@ -168,11 +168,28 @@ def test_a_heal_is_also_of_the_failed_disks_that_were_reported(
     scene.simulator.create("dead", [(3, 4)])
     for broker, topic in ((2, "reported"), (1, "unreported")):
         scene.simulator.fail_disk(broker, TopicPartition(topic, 0))
-    assert "there is nothing to heal" in planned(scene, capsys, "heal")["sentence"], "heal_failed_disks is off"
+    left = [
+        f"Log directory /disk-2 of broker {broker} has failed, and is left out: heal_failed_disks is off. To have it "
+        f"healed, set that, or report it:\n  airflow kafka-steward failed {broker} --disk /disk-2 --cluster {CLUSTER}\n"
+        for broker in (1, 2)
+    ]
+    assert scene.call("plan", "heal") == 0
+    told = capsys.readouterr()
+    assert "No broker that hosts replicas is down: there is nothing else to heal." in told.out
+    assert "".join(left) in told.err
     assert scene.call("failed", "2", "--disk", "/disk-2") == 0
-    capsys.readouterr()
+    assert scene.call("plan", "heal") == 0
+    err = capsys.readouterr().err
+    assert (left[0] in err, left[1] in err) == (True, False)
     (moved,) = planned(scene, capsys, "heal")["moves"]
     assert (moved["topic"], 2 in moved["replicas"]) == ("reported", False)
+    assert scene.call("plan", "heal", "--brokers", "1") == 0
+    assert "left out" not in capsys.readouterr().err
+    scene.simulator.mute = {1}
+    assert scene.call("plan", "heal") == 0
+    of_unknown_path = f"or name its broker:\n  airflow kafka-steward plan heal --brokers 1 --cluster {CLUSTER}\n"
+    assert of_unknown_path in capsys.readouterr().err
+    scene.simulator.mute.clear()
     scene.simulator.kill(4)
     assert {each["topic"] for each in planned(scene, capsys, "heal")["moves"]} == {"reported", "dead"}
 
