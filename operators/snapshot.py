@@ -92,7 +92,7 @@ def take_task_snapshot(
     """
     from kafka_steward.capacities import parse_capacities
     from kafka_steward.execution.failures.records import read_log_dir_failures
-    from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot
+    from kafka_steward.execution.plans.snapshot import begun_moves, last_racks, take_snapshot
 
     leave_out_pandas()
     uri, now_ms = attempt_folder(opened, context, "snapshot"), opened.journal.now_ms()
@@ -109,6 +109,7 @@ def take_task_snapshot(
             failed_disks_of=failed if opened.settings.heal_failed_disks else reported.intersection(failed),
             capacities=parse_capacities(opened.settings.capacity),
             service_topics=opened.settings.service_topic_patterns,
+            racks=last_racks(opened.journal),
         )
     log.info("Snapshot %s of cluster %s is at %s.", digest[:12], printable(opened.cluster.cluster_id), printable(uri))
     return {"uri": uri, "digest": digest}

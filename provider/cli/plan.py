@@ -38,7 +38,7 @@ from kafka_steward.execution.plans.report import (
     stricter_rates,
 )
 from kafka_steward.execution.plans.requests import no_op_reason, planner_options
-from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot
+from kafka_steward.execution.plans.snapshot import begun_moves, last_racks, take_snapshot, unknown_racks_message
 from kafka_steward.execution.throttles.leftovers import read_external_rates
 from kafka_steward.execution.throttles.rates import ExternalRate, external_rates_message
 from kafka_steward.execution.topics.pending import list_pending, target_replication_factors
@@ -173,6 +173,7 @@ def _read_inputs(call: CommandContext, opened: ClusterSession, operation: Operat
         if left := frozenset() if brokers else failed - disks:
             paths = failed_log_dirs(snapshot, opened.cluster.directories(sorted(left)))
             _print_disks_left_out(call, {broker: paths[broker] for broker in sorted(left)})
+        print_error(*filter(None, [unknown_racks_message(snapshot, inputs.failed, last_racks(opened.journal))]))
         return inputs
     return _Inputs()
 
@@ -217,6 +218,7 @@ def _take_snapshot(opened: ClusterSession, folder: str, inputs: _Inputs) -> None
         failed_disks_of=inputs.failed_disks_of,
         capacities=parse_capacities(opened.settings.capacity),
         service_topics=opened.settings.service_topic_patterns,
+        racks=last_racks(opened.journal),
     )
 
 

@@ -68,7 +68,7 @@ class BrokerReport:
 
     `replicas` and `leaders` are those that Kafka assigns. `replica_bytes` is the size of its replicas, at `sized_ms`.
     `disk_total` and `disk_usable` are the sums of its log directories that accept replicas. A failed broker has
-    replicas and is not live.
+    replicas and is not live; a snapshot takes its rack from here if Kafka has forgotten it.
     `bytes_in` and `bytes_out` are the bytes per second that reassignments copy to it and from it.
     """
 

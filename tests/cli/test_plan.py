@@ -13,7 +13,11 @@ import pytest
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.throttles.leftovers import survey_throttles
+from kafka_steward.execution.watch.health import check_health
+from kafka_steward.execution.watch.observation import broker_reports
 from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.sql.database import open_database
+from kafka_steward.journal.sql.watch_reports import WatchReports
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 from tests.airflow_home import Connect
@@ -158,6 +162,26 @@ def test_a_heal_is_of_the_brokers_that_are_down(scene: Scene, capsys: pytest.Cap
     found = planned(scene, capsys, "heal")
     assert {reason["reason"] for reason in found["moves"]} == {"broker_failed"}
     assert not [each for each in found["moves"] if 2 in each["replicas"]]
+
+
+@pytest.mark.parametrize("observed", [True, False])
+def test_a_heal_with_zookeeper_names_a_rack_that_is_down_if_a_watch_has_observed_its_brokers(
+    scene: Scene, capsys: pytest.CaptureFixture[str], tmp_path: Path, observed: bool
+) -> None:
+    """Of a dead broker, ZooKeeper keeps no rack."""
+    scene.simulator.mode = "zookeeper"
+    database = open_database(f"sqlite:///{tmp_path}/journal.db", scene.simulator.cluster_id, "here")
+    reports = scene.journal.watch_reports = WatchReports(database)
+    for killed in ((), (2,)) if observed else ((2,),):
+        for broker in killed:
+            scene.simulator.kill(broker)
+        health, _ = check_health(scene.simulator, scene.journal)
+        reports.replace_brokers(broker_reports(health))
+    assert scene.call("plan", "heal") == 0
+    out, err = capsys.readouterr()
+    lost = "note: All brokers of rack b are down: each of 4 partitions will have two copies in one rack.\n"
+    unknown = "The rack of broker 2 is not known: Kafka has forgotten it, and no watch has observed it. Whether all "
+    assert (lost in out, unknown in err) == (observed, not observed)
 
 
 def test_a_heal_is_also_of_the_failed_disks_that_were_reported(

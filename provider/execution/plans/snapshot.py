@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.assignment import Move, TopicPartition, name_brokers
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
 from kafka_steward.execution.cluster_queries import min_isr_by_topic, refuse_hidden_topics
 from kafka_steward.execution.moves.staging import stage_reached
@@ -31,6 +31,7 @@ def take_snapshot(
     failed_disks_of: Collection[int] = (),
     capacities: Mapping[int, float] | None = None,
     service_topics: Sequence[str] = SERVICE_TOPICS,
+    racks: Mapping[int, str] | None = None,
 ) -> str:
     """Write the current state of the cluster to the folder `uri`; return the digest.
 
@@ -40,6 +41,7 @@ def take_snapshot(
     emptied. `begun` are moves that other plans have begun and not ended: a partition at rest between two of their
     stages counts as moving, so that no plan is made with the replicas of both sides. `capacities` are those of brokers
     that are to hold more or less than others, which have 1. A broker that hosts nothing but `service_topics` is new.
+    `racks` are the last known ones: those of dead brokers, which Kafka forgets with ZooKeeper, are taken from there.
     Raises ClusterError; RequestError for brokers that cannot be drained, or for all of them, and for topics that the
     brokers host and Kafka does not let us describe; PlanError when the workspace cannot be written.
     """
@@ -54,13 +56,14 @@ def take_snapshot(
         for _, partition in sorted(snapshot.partitions.items())
     ]
     states = _broker_states(snapshot, failed, draining, service_topics)
+    rack_of = {**(racks or {}), **{broker.id: broker.rack for broker in snapshot.brokers.values()}}
     if failed_disks_of:
         partitions = [row | {"offline": _offline_replicas(row, snapshot, failed_disks_of)} for row in partitions]
     return write_snapshot(
         uri,
         cluster_id=snapshot.cluster_id,
         taken_ms=now_ms,
-        brokers=pa.Table.from_pylist(_broker_rows(snapshot, log_dirs, states, capacities or {}), SNAPSHOT_BROKERS),
+        brokers=pa.Table.from_pylist(_broker_rows(rack_of, log_dirs, states, capacities or {}), SNAPSHOT_BROKERS),
         partitions=pa.Table.from_pylist(partitions, SNAPSHOT_PARTITIONS),
     )
 
@@ -71,14 +74,30 @@ def begun_moves(journal: Journal) -> dict[TopicPartition, Move]:
     return {row.topic_partition: row.move for rows in plans for row in filter_unsettled(rows) if row.attempt}
 
 
+def last_racks(journal: Journal) -> dict[int, str]:
+    """Return the racks that the watch observed last, by broker. Raises JournalError."""
+    return {} if journal.watch_reports is None else journal.watch_reports.racks()
+
+
+def unknown_racks_message(snapshot: Snapshot, failed: Collection[int], racks: Mapping[int, str]) -> str:
+    """Return a message that names the failed brokers whose racks neither Kafka nor `racks` knows; else empty. Pure."""
+    unknown = sorted(set(failed) - snapshot.brokers.keys() - racks.keys())
+    if not unknown or not any(broker.rack for broker in snapshot.brokers.values()):
+        return ""
+    what, it = ("rack of {} is", "it") if len(unknown) == 1 else ("racks of {} are", "them")
+    return (
+        f"The {what.format(name_brokers(unknown))} not known: Kafka has forgotten {it}, and no watch has observed {it}."
+        " Whether all brokers of a rack are down cannot be told."
+    )
+
+
 def _broker_rows(
-    snapshot: Snapshot,
+    racks: Mapping[int, str | None],
     log_dirs: Mapping[int, BrokerLogDirs],
     states: Mapping[int, str],
     capacities: Mapping[int, float],
 ) -> list[dict[str, Any]]:
     """Return a row for each broker in `states`."""
-    racks = {broker.id: broker.rack for broker in snapshot.brokers.values()}
     usable = {broker: dirs.usable_bytes for broker, dirs in log_dirs.items()}
     return [
         {

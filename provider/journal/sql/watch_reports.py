@@ -63,20 +63,26 @@ class WatchReports:
     def replace_brokers(self, brokers: Sequence[BrokerReport]) -> None:
         """Store the brokers of the last health check, now, in place of those before.
 
-        The sizes of replicas that are unknown now stay as they were.
+        The sizes of replicas that are unknown now stay as they were, and so do the racks of brokers that are not live:
+        with ZooKeeper, Kafka forgets them.
         """
         table, database = tables.broker, self.database
         mine = database.cluster_condition(table)
         with database.report_transaction("The brokers") as connection:
-            known = connection.execute(
-                sa.select(table.c.broker, table.c.replica_bytes, table.c.sized_ms).where(mine)
-            ).all()
-            sizes = {broker: {"replica_bytes": size, "sized_ms": at_ms} for broker, size, at_ms in known}
+            columns = (table.c.broker, table.c.rack, table.c.replica_bytes, table.c.sized_ms)
+            known = {row["broker"]: row for row in connection.execute(sa.select(*columns).where(mine)).mappings()}
             at_ms = connection.execute(sa.select(now_ms())).scalar_one()
             connection.execute(sa.delete(table).where(mine))
-            rows = [_broker_row(each, sizes.get(each.broker, {}), at_ms) for each in brokers]
+            rows = [_broker_row(each, known.get(each.broker, {}), at_ms) for each in brokers]
             if rows:
                 connection.execute(sa.insert(table), [{"cluster_id": database.cluster_id, **row} for row in rows])
+
+    def racks(self) -> dict[int, str]:
+        """Return the last known rack of each broker of the last health check."""
+        table = tables.broker
+        query = sa.select(table.c.broker, table.c.rack).where(self.database.cluster_condition(table))
+        with self.database.read_connection() as connection:
+            return {broker: rack for broker, rack in connection.execute(query) if rack is not None}
 
     def put_documents(self, found: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         """Store the documents of each kind that have changed since this process stored them last."""
@@ -91,9 +97,11 @@ class WatchReports:
             self._written |= changed
 
 
-def _broker_row(report: BrokerReport, known: Mapping[str, Any], at_ms: int) -> dict[str, Any]:
-    values = values_of(report) | {"at_ms": at_ms}
-    return {**values, **(known if report.replica_bytes is None else {"sized_ms": at_ms})}
+def _broker_row(report: BrokerReport, known: Columns, at_ms: int) -> dict[str, Any]:
+    row = values_of(report) | {"at_ms": at_ms, "sized_ms": at_ms}
+    kept = () if report.replica_bytes is not None else ("replica_bytes", "sized_ms")
+    row |= {name: known.get(name) for name in kept}
+    return row if report.live or report.rack is not None else {**row, "rack": known.get("rack")}
 
 
 def check_from_row(row: Columns) -> CheckReport:
