@@ -36,6 +36,7 @@ READS = {
     "unsettled_partitions",
     "in_flight",
     "select",
+    "everything",
     "snapshot",
     "live_brokers",
     "live_views",

@@ -17,6 +17,7 @@ from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
 from tests.crash import Faults
+from tests.memory_state import MemoryState
 from tests.memory_tables import MemoryAudit, MemoryMoves, MemoryPlans
 from tests.memory_tree import MemoryTree
 from tests.simulated_plan import WHO, journal_over
@@ -41,15 +42,16 @@ class Place:
     def __post_init__(self) -> None:
         clock = lambda: self.simulator.now_ms  # noqa: E731
         self.stores = (MemoryTree(clock), MemoryMoves(clock), MemoryAudit(self.simulator.cluster_id, clock))
-        self.plans = MemoryPlans(clock)
+        self.state, self.plans = MemoryState(clock), MemoryPlans(clock)
         self.ticks = 0
 
     def process(self, faults: Any) -> tuple[Any, Journal]:
         """A process's own hands on the cluster and the journal."""
         tree, moves, audit = self.stores
         cluster = faults.around("cluster", Guarded(self.simulator, audit))
-        wrapped = faults.around("tree", tree), faults.around("moves", moves), faults.around("audit", audit)
-        return cluster, journal_over(self.simulator.cluster_id, *wrapped, faults.around("plans", self.plans))
+        stores = {"tree": tree, "state": self.state, "moves": moves, "audit": audit, "plans": self.plans}
+        wrapped = (faults.around(name, store) for name, store in stores.items())
+        return cluster, journal_over(self.simulator.cluster_id, *wrapped)
 
     def context(self, faults: Any) -> ClusterContext:
         return ClusterContext(*self.process(faults), self.settings, WHO)

@@ -28,6 +28,7 @@ from kafka_steward.journal.tree import Tree
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
 from tests.local_plan import plan_with
+from tests.memory_state import MemoryState
 from tests.memory_tables import MemoryAudit, MemoryMoves, MemoryPlans
 from tests.memory_tree import MemoryTree
 from tests.simulator import Simulator
@@ -42,9 +43,10 @@ def journal_of(simulator: Simulator, folder: Path) -> Journal:
     """A journal whose tree is in memory, on the simulator's clock, and whose tables are a SQLite file in `folder`."""
     simulator.cluster_id = f"simulated-{next(_cluster_ids)}"
     database = open_database(f"sqlite:///{folder}/journal.db", simulator.cluster_id, "here")
-    tree = MemoryTree(lambda: simulator.now_ms)
+    clock = lambda: simulator.now_ms  # noqa: E731
     tables = MoveTable(database), AuditTable(database), PlanTable(database)
-    return journal_over(simulator.cluster_id, tree, *tables, transaction=database.write_transaction)
+    stores = MemoryTree(clock), MemoryState(clock), *tables
+    return journal_over(simulator.cluster_id, *stores, transaction=database.write_transaction)
 
 
 def count_pending(tree: Tree) -> int:
@@ -56,22 +58,26 @@ def memory_journal(simulator: Simulator) -> Journal:
     """A journal that is in memory as a whole, on the simulator's clock."""
     clock = lambda: simulator.now_ms  # noqa: E731
     audit = MemoryAudit(simulator.cluster_id, clock)
-    return journal_over(simulator.cluster_id, MemoryTree(clock), MemoryMoves(clock), audit, MemoryPlans(clock))
+    stores = MemoryTree(clock), MemoryState(clock), MemoryMoves(clock), audit, MemoryPlans(clock)
+    return journal_over(simulator.cluster_id, *stores)
 
 
 def journal_over(
     cluster_id: str,
     tree: Any,
-    moves: Any,
-    audit: Any,
-    plans: Any,
-    *,
+    state: Any,
+    *tables: Any,
     transaction: Callable[[], Any] = nullcontext,
 ) -> Journal:
-    """A journal over these parts, which need not be one database: then nothing that they do is one transaction."""
+    """A journal over these parts, and tables of moves, audit and plans, which need not be one database.
+
+    If they are not, nothing that they do is one transaction.
+    """
     beginnings: Any = {"transaction": transaction, "project": call_at_once}
+    moves, audit, plans = tables
     stored = Plans(tree, moves, plans, cluster_id, **beginnings)
-    return Journal(cluster_id, tree=tree, audit=Audit(audit), plans=stored, close=lambda: None, **beginnings)
+    parts: Any = {"audit": Audit(audit), "plans": stored, "close": lambda: None}
+    return Journal(cluster_id, tree=tree, state=state, **parts, **beginnings)
 
 
 def lose(simulator: Simulator, journal: Journal, *brokers: int) -> None:

@@ -133,7 +133,7 @@ class DocumentController:
 
         Raises ClusterError, JournalError: the next poll resumes the work.
         """
-        with self._journal.tree.one_read():
+        with self._journal.one_read():
             return self._poll()
 
     def _poll(self) -> PollResult:

@@ -16,7 +16,8 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.document import parse_valid_nodes
 from kafka_steward.journal.identity import mark_copied
 from kafka_steward.journal.kip_documents import Chunk
-from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.locks import STEP_LOCK, Fence
+from kafka_steward.journal.state import StoredRow
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node, Tree, put_new
 
@@ -32,8 +33,8 @@ _ROOTS = (
 )
 #: The existence of these nodes is the signal, even if they are empty.
 _MAY_BE_EMPTY = (paths.REASSIGN_CANCEL, paths.CANCEL_IN_PROGRESS)
-#: Not copied: nodes of one process or one journal.
-_LEFT_OUT = (paths.STEP_LOCK, "/steward/clock", paths.JOURNAL)
+#: Not copied: the node of one journal.
+_LEFT_OUT = (paths.JOURNAL,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +61,13 @@ def copy_journal(source: Journal, target: Journal) -> CopyCounts:
         audit_rows = target.audit.import_rows(source.audit.pages())
         plans = _copy_plans(source, target, fence)
         numbered = _copy_sequential_nodes(source.tree, target.tree)
+        rows = sum(_copy_row(target, row) for row in source.state.everything() if row.noun != STEP_LOCK.name)
         named = sum(_copy_node(target.tree, node) for root in _ROOTS for node in _walk_documents(source.tree, root))
         fence.check()
         identity = target.bind_rows_to_tree()
         if identity is not None:
             mark_copied(source.tree, identity)
-    return CopyCounts(plans, numbered + named, audit_rows)
+    return CopyCounts(plans, numbered + named + rows, audit_rows)
 
 
 def _copy_plans(source: Journal, target: Journal, fence: Fence) -> int:
@@ -92,6 +94,10 @@ def _walk_documents(tree: Tree, path: str) -> Iterator[Node]:
 
 def _copy_node(target: Tree, node: Node) -> bool:
     return put_new(target, node.path, node.data) is not None
+
+
+def _copy_row(target: Journal, row: StoredRow) -> bool:
+    return target.state.write(row.noun, {row.key: row.text}, {}) is not None
 
 
 def _copy_sequential_nodes(source: Tree, target: Tree) -> int:

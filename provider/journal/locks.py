@@ -7,9 +7,6 @@ which Kafka completes the last request. A process that was suspended for longer 
 process took over: its fencing token is not the current one any more, and every fenced write
 compares the token.
 
-Neither node is ever deleted. A node that is deleted and re-created starts at version 0 again, so a late delete or
-change with version 0 would affect another process's lock: versions are comparable only within one lifetime of a node.
-
 The holder's name contains host, boot and process id, so that a dead holder on this machine is recognised.
 """
 
@@ -23,15 +20,14 @@ import time
 import uuid
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
-from kafka_steward.errors import DocumentError, JournalError, LockLost, SlotTaken
-from kafka_steward.journal import paths
-from kafka_steward.journal.records import Lock, SlotOwnership
-from kafka_steward.journal.tree import Node, Tree, put
+from kafka_steward.errors import JournalError, LockLost, SlotTaken
+from kafka_steward.journal.state import ONLY, Noun, Row, Rows, State, read_together
 
 _PROC = Path("/proc")
 
@@ -95,28 +91,50 @@ TTL_MS = 60_000
 #: The time to live if the holder is known to be dead.
 DEAD_MS = 10_000
 
-#: The number of attempts at a change when other processes change the same node.
+#: The number of attempts at a change when other processes change the same row.
 _TRIES = 10
+
+
+@dataclass(frozen=True)
+class SlotClaims:
+    """The plans that hold the plan slot, the one that has held it longest first, and the preempted plans.
+
+    The most recently preempted plan is the last one.
+    """
+
+    holders: tuple[str, ...] = ()
+    preempted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Lock:
+    """The process that steps a plan, None after it has released the lock, and the time to live after each renewal.
+
+    `fencing_token` counts the acquisitions of the lock.
+    """
+
+    owner: str | None
+    ttl_ms: int
+    fencing_token: int
+
+
+SLOT: Noun[str, SlotClaims] = Noun("slot", SlotClaims)
+STEP_LOCK: Noun[str, Lock] = Noun("step_lock", Lock)
 
 
 class PlanSlot:
     """The plan slot: it stores the digests of the plans that may submit moves. Their partitions differ."""
 
-    def __init__(self, tree: Tree) -> None:
-        self._tree = tree
+    def __init__(self, state: State) -> None:
+        self._rows = Rows(state, SLOT)
 
     def holders(self) -> tuple[str, ...]:
         """Return the digests of the plans that hold the slot, the first of them first; empty if it is free."""
-        return self._read_ownership()[1].holders
-
-    @staticmethod
-    def holders_from_node(node: Node | None) -> tuple[str, ...]:
-        """Return the digests of the plans that hold the slot according to its node."""
-        return () if node is None else SlotOwnership.from_node(node).holders
+        return self._read()[1].holders
 
     def preempted_plans(self) -> tuple[str, ...]:
         """Return the digests of the preempted plans, the most recently preempted last."""
-        return self._read_ownership()[1].preempted
+        return self._read()[1].preempted
 
     def acquire(self, digest: str, *, beside: Collection[str] = ()) -> None:
         """Acquire the slot for a plan, which may have it together with the plans `beside`.
@@ -124,15 +142,15 @@ class PlanSlot:
         A holder may acquire it again. Raises SlotTaken, naming a holder beside which the plan may not have it.
         """
 
-        def taken(now: SlotOwnership) -> SlotOwnership:
+        def taken(now: SlotClaims) -> SlotClaims:
             if digest in now.holders:
                 return now
             other = next((each for each in now.holders if each not in beside), None)
             if other is not None:
                 raise SlotTaken(other, f"Plan {digest[:12]} cannot start")
-            return now.with_claims((*now.holders, digest), _without(now.preempted, digest))
+            return SlotClaims((*now.holders, digest), _without(now.preempted, digest))
 
-        self._update_ownership(taken)
+        self._update(taken)
 
     def preempt_with(self, digest: str) -> tuple[str, ...]:
         """Preempt the holders for a plan of higher priority, such as a heal; the previous holders wait.
@@ -141,13 +159,13 @@ class PlanSlot:
         """
         preempted: tuple[str, ...] = ()
 
-        def taken(now: SlotOwnership) -> SlotOwnership:
+        def taken(now: SlotClaims) -> SlotClaims:
             nonlocal preempted
             preempted = _without(now.holders, digest)
             # The first holder waits last, and so gets the slot back first.
-            return now.with_claims((digest,), _without((*now.preempted, *reversed(now.holders)), digest))
+            return SlotClaims((digest,), _without((*now.preempted, *reversed(now.holders)), digest))
 
-        self._update_ownership(taken)
+        self._update(taken)
         return preempted
 
     def release(self, digest: str) -> str | None:
@@ -155,21 +173,22 @@ class PlanSlot:
 
         Returns the first holder from now on, None if the slot is free. Does nothing if the plan has no claim.
         """
-        return self._update_ownership(
-            lambda now: now.with_claims(_without(now.holders, digest), _without(now.preempted, digest))
-        ).plan
+        released = self._update(lambda now: SlotClaims(_without(now.holders, digest), _without(now.preempted, digest)))
+        return next(iter(released.holders), None)
 
-    def _update_ownership(self, change: Callable[[SlotOwnership], SlotOwnership]) -> SlotOwnership:
+    def _update(self, change: Callable[[SlotClaims], SlotClaims]) -> SlotClaims:
         for _ in range(_TRIES):
-            node, now = self._read_ownership()
+            row, now = self._read()
             changed = change(now)
-            if changed == now or put(self._tree, paths.SLOT, node, changed.to_json()) is not None:
+            if not changed.holders:
+                changed = SlotClaims(changed.preempted[-1:], changed.preempted[:-1])
+            if changed == now or self._rows.put(ONLY, changed, row) is not None:
                 return changed
-        raise JournalError(f"{paths.SLOT} was changed by other processes {_TRIES} times in a row; try again.")
+        raise JournalError(f"The plan slot was changed by other processes {_TRIES} times in a row; try again.")
 
-    def _read_ownership(self) -> tuple[Node | None, SlotOwnership]:
-        node = self._tree.get(paths.SLOT)
-        return node, SlotOwnership() if node is None else SlotOwnership.from_node(node)
+    def _read(self) -> tuple[Row[str, SlotClaims] | None, SlotClaims]:
+        row = self._rows.get(ONLY)
+        return row, SlotClaims() if row is None else row.value
 
 
 def _without(claims: tuple[str, ...], digest: str) -> tuple[str, ...]:
@@ -182,31 +201,31 @@ class Fence:
     `token` increases each time that the lock is acquired.
     """
 
-    def __init__(self, tree: Tree, claim: Lock, node: Node) -> None:
-        self._tree = tree
-        self._claim = claim
-        self._node = node
+    def __init__(self, rows: Rows[str, Lock], row: Row[str, Lock]) -> None:
+        self._rows = rows
+        self._row = row
         self._renewed_s = time.monotonic()
 
     @property
     def token(self) -> int:
         """The fencing token: the number of times that the lock was acquired."""
-        return self._claim.fencing_token
+        return self._row.value.fencing_token
 
     @property
     def now_ms(self) -> int:
         """The journal's time when the lock was acquired or last checked: a clock that costs no request."""
-        return self._node.modified_ms
+        return self._row.at_ms
 
     def check(self) -> None:
         """Renew the lock, which succeeds only while this process holds it. Raises LockLost otherwise.
 
-        One conditional change both proves the claim and begins a whole time to live for what follows.
+        One conditional change both proves the claim and begins a whole time to live for what follows. It compares the
+        claim, and not the last renewal, which may have been rolled back, or been made without an answer.
         """
-        renewed = self._update_lock(self._claim)
-        if renewed is None or renewed.created_id != self._node.created_id:
-            raise _lock_lost_error(self._tree)
-        self._node = renewed
+        renewed = self._rows.renew(self._row)
+        if renewed is None:
+            raise _lock_lost_error(self._rows)
+        self._row = renewed
         self._renewed_s = time.monotonic()
 
     def check_after_wait(self) -> None:
@@ -219,18 +238,7 @@ class Fence:
 
     def release(self) -> None:
         """Release the lock if this process still holds it."""
-        self._update_lock(replace(self._claim, owner=None))
-
-    def _update_lock(self, claim: Lock) -> Node | None:
-        """Change the lock if this process holds it; return None if another process does, or nobody."""
-        written = put(self._tree, paths.STEP_LOCK, self._node, claim.to_json())
-        if written is not None:
-            return written
-        # Our own last change may have been rolled back with its transaction, or made without an answer.
-        node = self._tree.get(paths.STEP_LOCK)
-        if node is None or node.created_id != self._node.created_id or _parse_lock(node) != self._claim:
-            return None
-        return put(self._tree, paths.STEP_LOCK, node, claim.to_json())
+        self._rows.renew(self._row, replace(self._row.value, owner=None))
 
 
 class StepLock:
@@ -239,38 +247,37 @@ class StepLock:
     `owner` names the process in messages: host and process id.
     """
 
-    def __init__(self, tree: Tree, owner: str, *, ttl_ms: int = TTL_MS) -> None:
-        self._tree = tree
+    def __init__(self, state: State, owner: str, *, ttl_ms: int = TTL_MS) -> None:
+        self._rows = Rows(state, STEP_LOCK)
         self._owner = owner
         self._ttl_ms = ttl_ms
-        self._seen: list[Node | None] = []
+        self._seen: list[Row[str, Lock] | None] = []
         self._fence: Fence | None = None
 
-    def read_with_lock(self, *wanted: str) -> list[Node | None]:
-        """Read documents together with the lock, before it is acquired.
+    def read_with_lock(self, *nouns: Noun[Any, Any]) -> list[list[Row[Any, Any]]]:
+        """Read all rows of some nouns together with the lock, before it is acquired.
 
-        Nobody else has stepped since then if the lock is acquired next: each acquisition changes the lock's version.
+        Nobody else has stepped since then if the lock is acquired next: each acquisition changes the lock's row.
         """
-        lock, *documents = self._tree.read([paths.STEP_LOCK, *wanted])
-        self._seen = [lock]
-        return documents
+        lock, *others = read_together(self._rows.state, STEP_LOCK, *nouns)
+        self._seen = [next(iter(lock), None)]
+        return others
 
     def acquire(self) -> Fence:
         """Acquire the lock if it is free or expired. Raises LockLost while another process holds it."""
-        node = self._seen.pop() if self._seen else self._tree.get(paths.STEP_LOCK)
-        last = 0 if node is None else self._token_if_free(node)
-        claim = Lock(self._owner, self._ttl_ms, last + 1)
-        taken = put(self._tree, paths.STEP_LOCK, node, claim.to_json())
+        row = self._seen.pop() if self._seen else self._rows.get(ONLY)
+        last = 0 if row is None else self._token_if_free(row)
+        taken = self._rows.put(ONLY, Lock(self._owner, self._ttl_ms, last + 1), row)
         if taken is None:
             raise LockLost("Another process acquired the step lock first; this one does nothing now, and retries.")
-        return Fence(self._tree, claim, taken)
+        return Fence(self._rows, taken)
 
-    def _token_if_free(self, node: Node) -> int:
-        held = Lock.from_node(node)
+    def _token_if_free(self, row: Row[str, Lock]) -> int:
+        held = row.value
         if held.owner is None:
             return held.fencing_token
         ttl_ms = min(held.ttl_ms, DEAD_MS) if is_dead_process(held.owner) else held.ttl_ms
-        left_ms = node.modified_ms + ttl_ms - self._tree.now_ms()
+        left_ms = row.at_ms + ttl_ms - self._rows.state.now_ms()
         # An expiry further away than the time to live means that the clock was set back: the lock counts as expired.
         if 0 < left_ms <= 2 * ttl_ms:
             raise LockLost(
@@ -290,19 +297,9 @@ class StepLock:
             self._fence.release()
 
 
-def _parse_lock(node: Node) -> Lock | None:
-    """Return the lock in `node`; None if it is corrupt: then no process holds it."""
-    try:
-        return Lock.from_node(node)
-    except DocumentError:
-        return None
-
-
-def _lock_lost_error(tree: Tree) -> LockLost:
-    node = tree.get(paths.STEP_LOCK)
-    held = None if node is None else _parse_lock(node)
-    owner = None if held is None else held.owner
-    by = "was released" if owner is None else f"was acquired by {owner}"
+def _lock_lost_error(rows: Rows[str, Lock]) -> LockLost:
+    row = rows.get(ONLY)
+    by = "was released" if row is None or row.value.owner is None else f"was acquired by {row.value.owner}"
     return LockLost(
         f"The step lock {by}: this process must change nothing more; the plan continues in the other process."
     )

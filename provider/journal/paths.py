@@ -42,10 +42,6 @@ REASSIGNMENTS = "/admin/reassignments"
 JOURNAL = "/steward/journal"
 #: The times since which live brokers have had replicas in failed log directories.
 FAILED_LOG_DIRS = "/steward/failed_log_dirs"
-#: The plan that holds the plan slot.
-SLOT = "/steward/slot"
-#: The process that steps the plan.
-STEP_LOCK = "/steward/step_lock"
 #: The last observed `REASSIGN_CANCEL` node, and the reassignments that were in flight then.
 DISABLE_OBSERVED = "/steward/disable_observed"
 #: Throttle leases: changes of Kafka's configuration that must be released.

@@ -8,7 +8,7 @@ database, a plan and the state of one of its partitions.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.document import Digest, Document, FieldPresence, FieldReader, Words, json_excerpt
+from kafka_steward.journal.document import Document, FieldPresence, FieldReader, Words, json_excerpt
 from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, CancelRequest, FailedBroker, InFlight
 from kafka_steward.journal.listing import DocumentCollection
 from kafka_steward.journal.paths import BROKER, EVENT, PARTITION, REQUEST, SETTING, TOPIC
@@ -165,50 +165,6 @@ class Approval:
     person: str | None = None
     reason: str | None = None
     answered_ms: int | None = None
-
-
-def _read_digests(fields: FieldReader, key: str) -> tuple[str, ...]:
-    plans = fields.texts(key)
-    if not all(map(paths.is_digest, plans)):
-        fields.raise_error(f"has {key!r} = {json_excerpt(list(plans))} where plans are expected")
-    return plans
-
-
-@dataclass(frozen=True)
-class SlotOwnership(Document):
-    """`/steward/slot`: the plans that hold the plan slot, and the preempted plans, the most recently preempted last.
-
-    `plan` has held it longest, those `beside` it have other partitions. If `plan` is None, the slot is free.
-    """
-
-    plan: Digest | None = None
-    preempted: Annotated[tuple[str, ...], _read_digests] = ()
-    beside: Annotated[tuple[str, ...], _read_digests, FieldPresence.OMITTED] = ()
-
-    @property
-    def holders(self) -> tuple[str, ...]:
-        """The plans that may submit moves, the one that has held the slot longest first."""
-        return self.beside if self.plan is None else (self.plan, *self.beside)
-
-    def with_claims(self, holders: Sequence[str], preempted: Sequence[str]) -> SlotOwnership:
-        """Return the slot with these claims; without a holder, the last preempted plan gets it."""
-        if not holders:
-            holders, preempted = preempted[-1:], preempted[:-1]
-        return replace(
-            self, plan=holders[0] if holders else None, beside=tuple(holders[1:]), preempted=tuple(preempted)
-        )
-
-
-@dataclass(frozen=True)
-class Lock(Document):
-    """`/steward/step_lock`: the process that steps a plan, and the lock's time to live after each renewal.
-
-    `fencing_token` counts the acquisitions of the lock. If `owner` is None, the lock was released.
-    """
-
-    owner: str | None
-    ttl_ms: Annotated[int, partial(FieldReader.integer, low=1, high=_LONGEST_TTL_MS)]
-    fencing_token: Annotated[int, partial(FieldReader.integer, low=1)] = 1
 
 
 def _read_throttle_entries(fields: FieldReader, key: str) -> dict[str, tuple[str, ...]]:

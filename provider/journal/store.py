@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from kafka_steward.errors import PlanError
 from kafka_steward.journal.audit import Audit
@@ -15,18 +15,21 @@ from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.locks import TTL_MS, PlanSlot, StepLock, new_holder_name
 from kafka_steward.journal.plans import Plans
 from kafka_steward.journal.split_tree import SplitTree
+from kafka_steward.journal.state import Noun, Rows, State
 from kafka_steward.journal.tree import Tree
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from kafka_steward.journal.identity import HostOpenings, Identity
-    from kafka_steward.journal.sql.database import Database
     from kafka_steward.journal.sql.history import HealthHistory, PollTimes
     from kafka_steward.journal.sql.plan_reports import PlanReports
-    from kafka_steward.journal.sql.tree import SqlTree
+    from kafka_steward.journal.sql.view import Views
     from kafka_steward.journal.sql.watch_reports import WatchReports
     from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 
 class Journal:
@@ -37,6 +40,7 @@ class Journal:
         cluster_id: str,
         *,
         tree: Tree,
+        state: State,
         audit: Audit,
         plans: Plans,
         transaction: Callable[[], AbstractContextManager[object]],
@@ -52,9 +56,10 @@ class Journal:
     ) -> None:
         self.cluster_id = cluster_id
         self.tree = tree
+        self.state = state
         self.audit = audit
         self.plans = plans
-        self.slot = PlanSlot(tree)
+        self.slot = PlanSlot(state)
         #: Begin a transaction over all that is in the database; a nested one joins the outer one.
         self.transaction = transaction
         #: Call a function that writes or deletes documents as the rows of the transaction require it: within the
@@ -80,7 +85,22 @@ class Journal:
 
     def now_ms(self) -> int:
         """Return the time of the journal's clock, in milliseconds since 1970."""
-        return self.tree.now_ms()
+        return self.state.now_ms()
+
+    def rows(self, noun: Noun[K, T]) -> Rows[K, T]:
+        """Return the rows of a noun of our own state."""
+        return Rows(self.state, noun)
+
+    @contextmanager
+    def one_read(self) -> Iterator[None]:
+        """Let the reads of this thread in the block be answered by one request, as in `Documents.one_read`."""
+        with self.tree.one_read(), self.state.one_read():
+            yield
+
+    def end_read(self) -> None:
+        """Answer no further read from what `one_read` has read."""
+        self.tree.end_read()
+        self.state.end_read()
 
     def record_poll(self, *kinds: str) -> None:
         """Record that the watch's polls of these `kinds` succeeded now, if the journal has a database for it."""
@@ -97,7 +117,7 @@ class Journal:
 
     def step_lock(self, owner: str | None = None, *, ttl_ms: int = TTL_MS) -> StepLock:
         """Return the step lock, to be used as a context manager. Messages name `owner`, by default this process."""
-        return StepLock(self.tree, owner or new_holder_name(), ttl_ms=ttl_ms)
+        return StepLock(self.state, owner or new_holder_name(), ttl_ms=ttl_ms)
 
     def bind_rows_to_tree(self) -> Identity | None:
         """Bind rows and tree to each other by a new id; from then on, any other journal that shares a half is refused.
@@ -146,13 +166,15 @@ def open_journal(
     # SQLAlchemy and kazoo are imported only here, so that parsing a DAG does not import them.
     from kafka_steward.journal.sql.database import open_database  # noqa: PLC0415
     from kafka_steward.journal.sql.tree import SqlTree  # noqa: PLC0415
+    from kafka_steward.journal.sql.view import Views  # noqa: PLC0415
 
     with ExitStack() as opened:
         database = open_database(url, cluster_id, host or platform.node())
         opened.callback(database.close)
-        state = SqlTree(database)
+        views = Views(database)
+        state = SqlTree(views)
         if zookeeper is None:
-            journal = _build_journal(database, state, state, None, compare)
+            journal = _build_journal(views, state, None, compare)
         else:
             from kafka_steward.journal.zookeeper.tree import ZkTree  # noqa: PLC0415
 
@@ -160,13 +182,13 @@ def open_journal(
             opened.callback(tree.close)
             tree.require_cluster(cluster_id)
             both = SplitTree(state, tree)
-            journal = _build_journal(database, state, both, zookeeper.place, compare)
+            journal = _build_journal(views, both, zookeeper.place, compare)
             tree.revoke_open_access()
         opened.pop_all()  # from here on, the journal closes them
         return journal
 
 
-def _build_journal(database: Database, state: SqlTree, tree: Tree, tree_place: str | None, compare: bool) -> Journal:
+def _build_journal(views: Views, tree: Tree, tree_place: str | None, compare: bool) -> Journal:
     """Return the journal over rows and tree. `tree_place` is the location of a tree outside the database."""
     from kafka_steward.journal.identity import HostOpenings, bind_rows_to_tree, ensure_identity  # noqa: PLC0415
     from kafka_steward.journal.sql.audit import AuditTable  # noqa: PLC0415
@@ -174,8 +196,10 @@ def _build_journal(database: Database, state: SqlTree, tree: Tree, tree_place: s
     from kafka_steward.journal.sql.moves import MoveTable  # noqa: PLC0415
     from kafka_steward.journal.sql.plan_reports import PlanReports  # noqa: PLC0415
     from kafka_steward.journal.sql.plans import PlanTable  # noqa: PLC0415
+    from kafka_steward.journal.sql.state import StateTable  # noqa: PLC0415
     from kafka_steward.journal.sql.watch_reports import WatchReports  # noqa: PLC0415
 
+    database = views.database
     openings = HostOpenings(database)
     identity = ensure_identity(database, tree, tree_place) if compare else None
     if compare:
@@ -185,7 +209,7 @@ def _build_journal(database: Database, state: SqlTree, tree: Tree, tree_place: s
     plans = Plans(
         tree,
         MoveTable(database),
-        PlanTable(database, state.viewed_plans),
+        PlanTable(database, views.plans),
         database.cluster_id,
         transaction=database.write_transaction,
         project=project,
@@ -193,6 +217,7 @@ def _build_journal(database: Database, state: SqlTree, tree: Tree, tree_place: s
     return Journal(
         database.cluster_id,
         tree=tree,
+        state=StateTable(views),
         audit=Audit(AuditTable(database)),
         plans=plans,
         transaction=database.write_transaction,

@@ -139,7 +139,7 @@ class CheckLoop:
 
     def poll(self, opened: ClusterSession) -> Sequence[Outcome]:
         """Poll the checks in the thread, and record that; pass events on to watches that stand by."""
-        with opened.journal.tree.one_read():
+        with opened.journal.one_read():
             outcomes = self.poll_checks(opened)
         return self.record(opened, outcomes)
 
@@ -329,7 +329,7 @@ class DetectionLoop(CheckLoop):
         tick.cluster.begin_tick()
         if not self._woken and self._role.leads and tick.is_quiet():
             return []
-        with opened.journal.tree.one_read():
+        with opened.journal.one_read():
             self._standby = self._find_standby(opened)
             if self._standby is not None:
                 tick.reset()

@@ -175,7 +175,9 @@ def attempt(step: Callable[[Simulator, Journal], object], faults: Faults) -> Det
         if step is not look:
             look(simulator, journal)
         tree = faults.around("tree", journal.tree)
-        dying = journal_over(journal.cluster_id, tree, journal.plans._table, journal.audit._table, journal.plans._plans)
+        dying = journal_over(
+            journal.cluster_id, tree, journal.state, journal.plans._table, journal.audit._table, journal.plans._plans
+        )
         try:
             step(simulator, dying)
         except (Died, Exception):  # noqa: BLE001 - whatever it met

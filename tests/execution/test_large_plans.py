@@ -10,10 +10,10 @@ import pytest
 import sqlalchemy as sa
 
 from kafka_steward.assignment import Move
-from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.locks import TTL_MS
+from kafka_steward.journal.locks import STEP_LOCK, TTL_MS
 from kafka_steward.journal.records import Cause, MoveState
+from kafka_steward.journal.state import ONLY
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.settings import Settings
 from tests.cancelling import undo_of
@@ -103,10 +103,10 @@ def test_a_step_that_outlasts_the_lock_renews_it(simulator: Simulator, tmp_path:
 
     def write(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         if statement.startswith("UPDATE steward_plan_move"):
-            node = journal.tree.get(paths.STEP_LOCK)
-            assert node is not None
+            row = journal.rows(STEP_LOCK).get(ONLY)
+            assert row is not None
             simulator.now_ms += TTL_MS // 3
-            age_ms.append(simulator.now_ms - node.modified_ms)
+            age_ms.append(simulator.now_ms - row.at_ms)
 
     sa.event.listen(journal.plans._table.database.engine, "before_cursor_execute", write)
     if what == "held":

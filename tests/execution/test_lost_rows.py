@@ -40,14 +40,12 @@ def world() -> World:
 
 def places(world: World) -> list[str]:
     return [
-        paths.SLOT,
-        paths.STEP_LOCK,
         paths.lease("broker", "4", RATE),
         paths.lease("topic", "t", FOLLOWERS),
     ]
 
 
-@pytest.mark.parametrize("which", range(4), ids=["slot", "lock", "rate", "list"])
+@pytest.mark.parametrize("which", range(2), ids=["rate", "list"])
 def test_an_invalid_document_of_ours_is_named_and_the_plan_goes_on_once_it_is_what_it_was(
     world: World, which: int
 ) -> None:

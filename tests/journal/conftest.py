@@ -8,17 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from kafka_steward.journal.state import State
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.tree import Tree
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from tests.journal.zookeeper import ClockedZkTree, ZooKeeperServer
+from tests.memory_state import MemoryState
 from tests.memory_tree import MemoryTree
 from tests.postgres import PostgresServer
 
 #: Parameters, and fixtures, that are a server.
 SERVERS = ("postgresql", "zookeeper", "postgres")
 #: What each store has to do as the others do.
-CONTRACTS = ("test_audit.py", "test_locks.py", "test_plans.py", "test_schema.py", "test_tree.py")
+CONTRACTS = ("test_audit.py", "test_locks.py", "test_plans.py", "test_schema.py", "test_state.py", "test_tree.py")
 #: Seconds: as long as a loaded machine may take to let a client in.
 PATIENT_S = 60.0
 
@@ -111,6 +113,16 @@ def open_sql(url: str, cluster_id: str) -> Iterator[Opener]:
 @pytest.fixture
 def sql_journal(open_sql: Opener) -> Journal:
     return open_sql()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def state(request: pytest.FixtureRequest, cluster_id: str) -> Iterator[State]:
+    if request.param == "memory":
+        yield MemoryState(lambda: time.time_ns() // 1_000_000)
+        return
+    name = "sqlite_url" if request.param == "sqlite" else "postgres_url"
+    with open_journal(request.getfixturevalue(name), cluster_id) as opened:
+        yield opened.state
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql", "zookeeper"])

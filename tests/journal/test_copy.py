@@ -78,7 +78,7 @@ def fill(journal: Journal) -> None:
 
 def contents(journal: Journal) -> dict[str, object]:
     """What must be the same in the copy: everything but ids, numbers, and the times of nodes."""
-    named = [paths.failed_broker(3), paths.REASSIGN_CANCEL, paths.SLOT]
+    named = [paths.failed_broker(3), paths.REASSIGN_CANCEL]
     named += [paths.reassignment(TopicPartition("orders", 2)), paths.lease("broker", "4", "follower.rate")]
     nodes = [journal.tree.get(path) for path in named]
     numbered = {prefix: _texts(journal, prefix) for prefix in (paths.REASSIGNMENT_REQUESTS, paths.REASSIGN_CHUNKS)}

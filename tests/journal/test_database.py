@@ -34,6 +34,7 @@ from kafka_steward.journal.sql.dialect import (
 )
 from kafka_steward.journal.sql.sqlite import Sqlite
 from kafka_steward.journal.sql.tree import SqlTree
+from kafka_steward.journal.sql.view import Views
 from kafka_steward.journal.store import open_journal
 from tests.hostile import HostileNode, sql_writer
 from tests.journal.test_plans import moves_of, record_of
@@ -415,7 +416,7 @@ def test_a_time_that_no_clock_shows_is_read_as_the_nearest_possible_one(
 ) -> None:
     hostile = HostileNode("/a/b", "{}", (0, 1, 1, stored_ms, stored_ms))
     assert sql_writer(database.engine, database.cluster_id)([hostile]) == 1
-    node = present(SqlTree(database).get("/a/b"))
+    node = present(SqlTree(Views(database)).get("/a/b"))
     assert (node.created_ms, node.modified_ms) == (read_ms, read_ms)
 
 

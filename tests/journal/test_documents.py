@@ -36,9 +36,7 @@ from kafka_steward.journal.records import (
     DeferredPartitions,
     EmptyBrokersDocument,
     FillEvent,
-    Lock,
     PendingReplicas,
-    SlotOwnership,
     ThrottleLease,
     UnsettledPartitions,
     WatchLease,
@@ -88,12 +86,12 @@ def test_each_field_is_read_and_written_as_its_annotation_says() -> None:
     class Sample(Document):  # a new class each time: its format is made when it is first read, and kept
         topic: TopicName
         renamed: Annotated[int, "otherName"]
-        lock: Lock
+        signal: CancelRequest
         person: Words | None = None
         few: Annotated[int, FieldPresence.OMITTED] = 0
 
-    whole = Sample("t", 1, Lock("here", 5, 2), "ann", 3)
-    text = '{"version":1,"topic":"t","otherName":1,"lock":{"version":1,"owner":"here","ttl_ms":5,"fencing_token":2},'
+    whole = Sample("t", 1, CancelRequest("d1"), "ann", 3)
+    text = '{"version":1,"topic":"t","otherName":1,"signal":{"version":1,"plan":"d1","scope":"pending"},'
     assert whole.to_json() == text + '"person":"ann","few":3}'
     assert Sample.from_json(whole.to_json()) == whole
     assert replace(whole, person=None, few=0).to_json() == text[:-1] + "}"
@@ -191,7 +189,7 @@ VALUES = st.recursive(
 )
 
 
-@given(st.sampled_from([*OF_KIPS, SlotOwnership, Lock, ThrottleLease]), VALUES.map(json.dumps) | st.text())
+@given(st.sampled_from([*OF_KIPS, ThrottleLease]), VALUES.map(json.dumps) | st.text())
 def test_whatever_comes_from_outside_is_read_or_refused_in_words(kind: type[Document], text: str) -> None:
     assert _read(kind, text) in {text, "/x"}
 
@@ -226,8 +224,6 @@ STORED: list[tuple[Document, str]] = [
         '{"version":1,"plan":"d1","scope":"plan","person":"ann","reason":"not now","even_if_disabled":true}',
     ),
     (ReassignmentsDisabled("ann", "not now"), '{"version":1,"person":"ann","reason":"not now"}'),
-    (SlotOwnership("d1", ("d0",), ("d2",)), '{"version":1,"plan":"d1","preempted":["d0"],"beside":["d2"]}'),
-    (Lock("host:1", 60_000, 7), '{"version":1,"owner":"host:1","ttl_ms":60000,"fencing_token":7}'),
     (
         ThrottleLease("10", "50", {"d1": ("0:1",)}, ("60", "70"), "30", external_for_all=True),
         (
@@ -261,17 +257,12 @@ SHORTEST: list[tuple[Document, str]] = [
     (CancelRequest(), " \n"),
     (ReassignmentsDisabled(), "{}"),
     (ReassignmentsDisabled(), " \n"),
-    (SlotOwnership(), '{"version":1,"preempted":[]}'),
-    (SlotOwnership("d1", ("d0",)), '{"version":1,"plan":"d1","preempted":["d0"]}'),
-    (Lock(None, 1), '{"version":1,"ttl_ms":1,"fencing_token":1}'),
     (ThrottleLease(None, None), '{"version":1,"entries":{}}'),
     (PendingReplicas((1,)), '{"version":1,"replicas":[1]}'),
     (DeferredPartitions(1), '{"version":1,"count":1}'),
 ]
 #: What only we write has a version, which has to be there.
 OURS = {
-    SlotOwnership,
-    Lock,
     ThrottleLease,
     EmptyBrokersDocument,
     PendingReplicas,
@@ -282,7 +273,7 @@ OURS = {
 }
 OURS |= {DisableObserved}
 #: Numbers that cannot be 0, beside the version.
-FROM_ONE = [(DeferredPartitions, "count"), (Lock, "ttl_ms"), (Lock, "fencing_token")]
+FROM_ONE = [(DeferredPartitions, "count")]
 
 each_stored = pytest.mark.parametrize(("document", "text"), STORED, ids=[type(each).__name__ for each, _ in STORED])
 

@@ -5,21 +5,29 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kafka_steward.errors import LockLost, SlotTaken
-from kafka_steward.journal import locks, paths
-from kafka_steward.journal.locks import DEAD_MS, TTL_MS, Fence, PlanSlot, StepLock, is_dead_process, new_holder_name
+from kafka_steward.journal import locks
+from kafka_steward.journal.locks import (
+    DEAD_MS,
+    STEP_LOCK,
+    TTL_MS,
+    Fence,
+    PlanSlot,
+    StepLock,
+    is_dead_process,
+    new_holder_name,
+)
+from kafka_steward.journal.state import ONLY, Rows, State, StoredRow
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node, Tree
 from tests.eventually import eventually
 from tests.journal.dead import dead_process
-from tests.memory_tree import MemoryTree
+from tests.memory_state import MemoryState
 from tests.present import present
 
 #: Linux gives none above 2**22.
@@ -40,14 +48,14 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def timed(clock: Clock) -> MemoryTree:
-    """A tree whose time the test tells."""
-    return MemoryTree(clock)
+def timed(clock: Clock) -> MemoryState:
+    """State whose time the test tells."""
+    return MemoryState(clock)
 
 
 @pytest.fixture
-def slot(tree: Tree) -> PlanSlot:
-    return PlanSlot(tree)
+def slot(state: State) -> PlanSlot:
+    return PlanSlot(state)
 
 
 # The slot
@@ -73,7 +81,7 @@ def test_a_freed_cluster_is_taken_by_another_and_freeing_what_one_does_not_have_
     assert slot.holders() == ("d2",)
 
 
-def test_the_slot_never_expires(timed: MemoryTree, clock: Clock) -> None:
+def test_the_slot_never_expires(timed: MemoryState, clock: Clock) -> None:
     PlanSlot(timed).acquire("d1")
     clock.ms += 10**12
     with pytest.raises(SlotTaken):
@@ -105,18 +113,6 @@ def test_a_paused_plan_that_is_cancelled_gets_nothing_back(slot: PlanSlot) -> No
     assert slot.release("heal-2") is None
 
 
-def test_a_plan_that_shares_the_slot_keeps_it_whatever_a_release_without_shared_slots_writes(
-    slot: PlanSlot, tree: Tree
-) -> None:
-    slot.acquire("first")
-    slot.acquire("second", beside=["first"])
-    node = present(tree.get(paths.SLOT))
-    tree.set(paths.SLOT, node.data.replace('"plan":"first",', ""), version=node.version)
-    assert slot.holders() == ("second",)
-    assert slot.release("second") is None
-    assert slot.holders() == ()
-
-
 def test_plans_share_the_slot_and_each_goes_by_itself(slot: PlanSlot) -> None:
     slot.acquire("first")
     slot.acquire("second", beside=["first"])
@@ -139,37 +135,37 @@ def test_a_heal_preempts_all_that_share_the_slot_and_the_first_gets_it_back(slot
     assert (slot.holders(), slot.preempted_plans()) == (("first", "second"), ())
 
 
-def test_of_many_plans_one_gets_the_slot(tree: Tree) -> None:
+def test_of_many_plans_one_gets_the_slot(state: State) -> None:
     def try_it(number: int) -> str | None:
         try:
-            PlanSlot(tree).acquire(f"d{number}")
+            PlanSlot(state).acquire(f"d{number}")
         except SlotTaken:
             return None
         return f"d{number}"
 
     with ThreadPoolExecutor(8) as pool:
         winners = [digest for digest in pool.map(try_it, range(8)) if digest]
-    assert tuple(winners) == PlanSlot(tree).holders()
+    assert tuple(winners) == PlanSlot(state).holders()
 
 
 class Interleaved:
-    """A tree in which others act between a process's read and its write."""
+    """State in which others act between a process's read and its write."""
 
-    def __init__(self, tree: Tree, between: Callable[[], object]) -> None:
-        self._tree = tree
+    def __init__(self, state: State, between: Callable[[], object]) -> None:
+        self._state = state
         self._between: list[Callable[[], object]] = [between]
 
-    def get(self, path: str) -> Node | None:
-        node = self._tree.get(path)
+    def select(self, wanted: Collection[tuple[str, str | None]]) -> list[StoredRow]:
+        rows = self._state.select(wanted)
         if self._between:
             self._between.pop()()
-        return node
+        return rows
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._tree, name)
+        return getattr(self._state, name)
 
 
-def test_a_late_free_takes_nothing_from_the_next_owner(timed: MemoryTree) -> None:
+def test_a_late_free_takes_nothing_from_the_next_owner(timed: MemoryState) -> None:
     """Two processes end plan d1; before the slower one writes, plan d2 has taken the cluster."""
     PlanSlot(timed).acquire("d1")
 
@@ -177,7 +173,7 @@ def test_a_late_free_takes_nothing_from_the_next_owner(timed: MemoryTree) -> Non
         PlanSlot(timed).release("d1")
         PlanSlot(timed).acquire("d2")
 
-    slower = PlanSlot(Interleaved(timed, quicker))  # type: ignore[arg-type]  # a Tree by __getattr__
+    slower = PlanSlot(Interleaved(timed, quicker))  # type: ignore[arg-type]  # a State by __getattr__
     assert slower.release("d1") == "d2"
     assert PlanSlot(timed).holders() == ("d2",)
 
@@ -185,7 +181,7 @@ def test_a_late_free_takes_nothing_from_the_next_owner(timed: MemoryTree) -> Non
 # The step lock
 
 
-def test_a_late_taker_takes_nothing_from_a_quicker_one(timed: MemoryTree, clock: Clock) -> None:
+def test_a_late_taker_takes_nothing_from_a_quicker_one(timed: MemoryState, clock: Clock) -> None:
     StepLock(timed, "dead").acquire()
     clock.ms += TTL_MS
     fences: list[Fence] = []
@@ -198,19 +194,12 @@ def test_a_late_taker_takes_nothing_from_a_quicker_one(timed: MemoryTree, clock:
     fences[0].check()
 
 
-def test_a_late_release_takes_nothing_from_the_next_process(timed: MemoryTree, clock: Clock) -> None:
-    fences: list[Fence] = []
-
-    def quicker() -> None:
-        clock.ms += TTL_MS
-        fences.append(StepLock(timed, "next").acquire())
-
+def test_a_late_release_takes_nothing_from_the_next_process(timed: MemoryState, clock: Clock) -> None:
     late = StepLock(timed, "late").acquire()
-    # It does not know the node's version, as after a change that got no answer: it reads the lock before it writes.
-    late._node = replace(late._node, version=99)
-    late._tree = Interleaved(timed, quicker)  # type: ignore[assignment]  # as above
+    clock.ms += TTL_MS
+    fence = StepLock(timed, "next").acquire()
     late.release()
-    fences[0].check()
+    fence.check()
 
 
 def test_a_renewal_that_was_rolled_back_loses_nothing(sql_journal: Journal) -> None:
@@ -227,21 +216,21 @@ def test_a_renewal_that_was_rolled_back_loses_nothing(sql_journal: Journal) -> N
     fence.check()
 
 
-def test_one_process_steps_at_a_time(tree: Tree) -> None:
-    with StepLock(tree, "one") as fence:
+def test_one_process_steps_at_a_time(state: State) -> None:
+    with StepLock(state, "one") as fence:
         fence.check()
         with pytest.raises(LockLost, match=r"is being stepped by one; .* its lock expires in 60 s"):
-            StepLock(tree, "two").acquire()
+            StepLock(state, "two").acquire()
         fence.check()
-    with StepLock(tree, "two") as fence:
+    with StepLock(state, "two") as fence:
         fence.check()
 
 
-def test_tokens_grow_and_the_lock_is_given_back_on_an_error_too(tree: Tree) -> None:
+def test_tokens_grow_and_the_lock_is_given_back_on_an_error_too(state: State) -> None:
     tokens = []
 
     def fail() -> None:
-        with StepLock(tree, "one") as fence:
+        with StepLock(state, "one") as fence:
             tokens.append(fence.token)
             raise ZeroDivisionError
 
@@ -253,7 +242,7 @@ def test_tokens_grow_and_the_lock_is_given_back_on_an_error_too(tree: Tree) -> N
 
 @pytest.mark.parametrize("ttl_ms", [TTL_MS, 1000])
 def test_a_lock_lives_for_a_minute_or_its_own_time_and_is_then_taken_over(
-    timed: MemoryTree, clock: Clock, ttl_ms: int
+    timed: MemoryState, clock: Clock, ttl_ms: int
 ) -> None:
     dead = StepLock(timed, "dead", ttl_ms=ttl_ms).acquire()
     clock.ms += ttl_ms - 1
@@ -267,7 +256,7 @@ def test_a_lock_lives_for_a_minute_or_its_own_time_and_is_then_taken_over(
 
 
 @pytest.mark.process
-def test_who_was_killed_on_this_machine_holds_the_lock_for_seconds(timed: MemoryTree, clock: Clock) -> None:
+def test_who_was_killed_on_this_machine_holds_the_lock_for_seconds(timed: MemoryState, clock: Clock) -> None:
     with dead_process() as name:
         StepLock(timed, name).acquire()
     clock.ms += DEAD_MS - 1
@@ -279,7 +268,7 @@ def test_who_was_killed_on_this_machine_holds_the_lock_for_seconds(timed: Memory
 
 @pytest.mark.parametrize(("ttl_ms", "held_ms"), [(TTL_MS, DEAD_MS), (1000, 1000)])
 def test_a_process_of_this_machine_that_is_no_more_holds_the_lock_for_seconds_at_most(
-    timed: MemoryTree, clock: Clock, ttl_ms: int, held_ms: int
+    timed: MemoryState, clock: Clock, ttl_ms: int, held_ms: int
 ) -> None:
     host, _, place = new_holder_name().rsplit(":", 2)
     StepLock(timed, f"{host}:{PID_OF_NO_PROCESS}:{place}", ttl_ms=ttl_ms).acquire()
@@ -290,14 +279,14 @@ def test_a_process_of_this_machine_that_is_no_more_holds_the_lock_for_seconds_at
     assert StepLock(timed, "next").acquire().token == 2
 
 
-def test_who_lives_holds_the_lock_for_all_its_life(timed: MemoryTree, clock: Clock) -> None:
+def test_who_lives_holds_the_lock_for_all_its_life(timed: MemoryState, clock: Clock) -> None:
     StepLock(timed, new_holder_name()).acquire()
     clock.ms += TTL_MS - 1
     with pytest.raises(LockLost):
         StepLock(timed, "b").acquire()
 
 
-def test_a_process_that_wakes_up_after_all_others_are_done_is_refused_too(timed: MemoryTree, clock: Clock) -> None:
+def test_a_process_that_wakes_up_after_all_others_are_done_is_refused_too(timed: MemoryState, clock: Clock) -> None:
     late = StepLock(timed, "late").acquire()
     clock.ms += TTL_MS
     with StepLock(timed, "next"):
@@ -307,7 +296,7 @@ def test_a_process_that_wakes_up_after_all_others_are_done_is_refused_too(timed:
     late.release()
 
 
-def test_the_same_name_is_no_way_in_and_releases_nothing(timed: MemoryTree, clock: Clock) -> None:
+def test_the_same_name_is_no_way_in_and_releases_nothing(timed: MemoryState, clock: Clock) -> None:
     first = StepLock(timed, "same").acquire()
     with pytest.raises(LockLost):
         StepLock(timed, "same").acquire()
@@ -320,18 +309,20 @@ def test_the_same_name_is_no_way_in_and_releases_nothing(timed: MemoryTree, cloc
 
 
 @pytest.mark.parametrize("anew", [False, True])
-def test_a_lock_that_someone_deleted_is_lost_even_when_it_is_made_anew_as_it_was(timed: MemoryTree, anew: bool) -> None:
+def test_a_lock_that_someone_deleted_is_lost_even_when_it_is_made_anew_as_it_was(
+    timed: MemoryState, anew: bool
+) -> None:
     fence = StepLock(timed, "one").acquire()
-    node = present(timed.get(paths.STEP_LOCK))
-    timed.delete(node.path, version=node.version)
+    row = timed.rows[STEP_LOCK.name, ONLY]
+    timed.delete(row.noun, [row])
     if anew:
-        timed.create(node.path, node.data)
+        timed.write(row.noun, {row.key: row.text}, {})
     with pytest.raises(LockLost):
         fence.check()
 
 
 def test_a_long_step_keeps_its_lock_by_checking_and_an_expired_one_while_nobody_took_it_over(
-    timed: MemoryTree, clock: Clock
+    timed: MemoryState, clock: Clock
 ) -> None:
     fence = StepLock(timed, "slow").acquire()
     for waited_ms in [*[TTL_MS - 1] * 10, 10 * TTL_MS]:
@@ -343,7 +334,7 @@ def test_a_long_step_keeps_its_lock_by_checking_and_an_expired_one_while_nobody_
         fence.check()
 
 
-def test_a_clock_that_was_set_back_locks_nobody_out(timed: MemoryTree, clock: Clock) -> None:
+def test_a_clock_that_was_set_back_locks_nobody_out(timed: MemoryState, clock: Clock) -> None:
     early = StepLock(timed, "early").acquire()
     clock.ms -= TTL_MS
     with pytest.raises(LockLost):
@@ -354,24 +345,24 @@ def test_a_clock_that_was_set_back_locks_nobody_out(timed: MemoryTree, clock: Cl
         early.check()
 
 
-def test_of_many_processes_one_takes_over(tree: Tree) -> None:
-    StepLock(tree, "dead", ttl_ms=1).acquire()
+def test_of_many_processes_one_takes_over(state: State) -> None:
+    StepLock(state, "dead", ttl_ms=1).acquire()
 
     def try_it(number: int) -> int | None:
         try:
-            return StepLock(tree, f"p{number}").acquire().token
+            return StepLock(state, f"p{number}").acquire().token
         except LockLost:
             return None
 
-    while tree.now_ms() == _locked_ms(tree):
+    while state.now_ms() == _locked_ms(state):
         pass
     with ThreadPoolExecutor(8) as pool:
         winners = [token for token in pool.map(try_it, range(8)) if token is not None]
     assert winners == [2]
 
 
-def _locked_ms(tree: Tree) -> int:
-    return present(tree.get(paths.STEP_LOCK)).modified_ms
+def _locked_ms(state: State) -> int:
+    return present(Rows(state, STEP_LOCK).get(ONLY)).at_ms
 
 
 # Which process is dead
@@ -468,7 +459,7 @@ def test_of_what_is_not_known_nothing_is_said(change: str) -> None:
 
 
 def test_after_a_request_that_took_long_the_lock_is_renewed_and_after_others_not(
-    timed: MemoryTree, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    timed: MemoryState, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 0.0
     monkeypatch.setattr("kafka_steward.journal.locks.time.monotonic", lambda: now_s)

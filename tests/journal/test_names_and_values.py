@@ -22,7 +22,7 @@ from kafka_steward.journal.kip_documents import (
     ReassignmentsDisabled,
     Request,
 )
-from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS, Lock, SlotOwnership, ThrottleLease
+from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS, ThrottleLease
 
 _NAMES = st.text() | st.text("0123456789") | st.integers().map(str)
 
@@ -89,11 +89,6 @@ def test_json_is_bounded(text: str, sentence: str) -> None:
         (Request, '{"assignments": {"a b": {"0": [1]}}}'),
         (Request, '{"assignments": {"t": {"00": [1]}}}'),
         (Request, '{"assignments": {"t": {"' + "1" * 5000 + '": [1]}}}'),
-        (SlotOwnership, '{"version": 1, "plan": "../slot", "preempted": []}'),
-        (SlotOwnership, '{"version": 1, "preempted": ["a b"]}'),
-        (Lock, '{"version": 1, "owner": "x", "ttl_ms": 9007199254740991, "fencing_token": 1}'),
-        (Lock, '{"version": 1, "owner": "x", "ttl_ms": 1, "fencing_token": 9007199254740992}'),
-        (Lock, '{"version": 1, "owner": "\\u001b[2J", "ttl_ms": 1, "fencing_token": 1}'),
         (ThrottleLease, '{"version": 1, "before": "x", "ours": "y", "entries": {}}'),
         (ThrottleLease, '{"version": 1, "before": "x", "entries": {}, "earlier": ["50"]}'),
         (ThrottleLease, '{"version": 1, "entries": {"no digest": []}}'),
@@ -136,8 +131,6 @@ def test_a_sentence_about_a_hostile_name_can_be_printed() -> None:
         (paths.chunk("chunk_0000000001"), "/admin/reassign_chunks/chunk_0000000001"),
         (paths.reassignment(TopicPartition("a.b_C-d", 7)), "/admin/reassignments/a.b_C-d/7"),
         (paths.reassignments_of("t"), "/admin/reassignments/t"),
-        (paths.SLOT, "/steward/slot"),
-        (paths.STEP_LOCK, "/steward/step_lock"),
         (PENDING_REPLICAS.path("t", 7), "/steward/pending_replicas/t/7"),
         (PENDING_REPLICAS.path("t"), "/steward/pending_replicas/t"),
         (DEFERRED_PARTITIONS.path("t"), "/steward/deferred_partitions/t"),

@@ -13,10 +13,12 @@ import sqlalchemy as sa
 
 from kafka_steward.errors import RequestError
 from kafka_steward.journal.listing import QUARANTINE
-from kafka_steward.journal.sql import tree as sql_tree
-from kafka_steward.journal.sql import tree_view
+from kafka_steward.journal.sql import view
 from kafka_steward.journal.sql.database import Database, open_database
+from kafka_steward.journal.sql.state import StateTable
 from kafka_steward.journal.sql.tree import SqlTree
+from kafka_steward.journal.sql.view import View, Views
+from kafka_steward.journal.state import StoredRow
 from kafka_steward.journal.tree import Node
 
 PATH = "/admin/failed_brokers/3"
@@ -28,7 +30,7 @@ WRITTEN = {
     "/admin/reassignments/t/0": "{}",
     "/steward/slot": "{}",
     "/steward/leases/short": "short",
-    LONG: "x" * (tree_view.LONGEST + 1),
+    LONG: "x" * (view.LONGEST + 1),
     f"{QUARANTINE}/doc_0000000001": "{}",
     f"{QUARANTINE}/doc_0000000001/text": "was",
     "/steward/quarantined": "after it",
@@ -44,7 +46,7 @@ ASKED = (*WRITTEN, *PARENTS[1:])
 @pytest.fixture
 def tree(fresh_url: str, cluster_id: str) -> Iterator[SqlTree]:
     database = open_database(fresh_url, cluster_id, "here")
-    yield SqlTree(database)
+    yield SqlTree(Views(database))
     database.close()
 
 
@@ -92,7 +94,7 @@ def test_in_one_read_every_answer_is_what_it_is_without(tree: SqlTree) -> None:
 
 def test_what_a_poll_reads_takes_one_statement(tree: SqlTree) -> None:
     write(tree)
-    polled = [path for path in WRITTEN if tree_view.covers(path) and path != LONG]
+    polled = [path for path in WRITTEN if View.covers(path) and path != LONG]
     assert len(polled) == 7
     with counted(tree.database) as statements, tree.one_read():
         with tree.one_read():
@@ -155,7 +157,7 @@ def test_an_answer_is_never_older_than_some_seconds(tree: SqlTree, monkeypatch: 
     monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
     with ThreadPoolExecutor(1) as other, tree.one_read():
         other.submit(tree.set, PATH, "changed", version=0).result()
-        now_s[0] += tree_view.LIFETIME_S
+        now_s[0] += view.LIFETIME_S
         assert [node and node.version for node in tree.read([PATH])] == [1]
 
 
@@ -166,8 +168,8 @@ def test_of_too_many_documents_no_view_is_read_and_none_is_tried_for_a_while(
     before = answers(tree)
     now_s = [1_000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
-    monkeypatch.setattr(sql_tree, "MOST", 3)
-    crowded = SqlTree(tree.database)
+    monkeypatch.setattr(view, "MOST", 3)
+    crowded = SqlTree(Views(tree.database))
     for later_s, views in ((0.0, 1), (29.0, 0), (2.0, 1)):
         now_s[0] += later_s
         with counted(tree.database) as statements, crowded.one_read():
@@ -182,3 +184,53 @@ def test_an_invalid_path_is_refused_in_one_read_too(tree: SqlTree) -> None:
                 tree.get(path)
             with pytest.raises(RequestError):
                 tree.children(path)
+
+
+# Our own state
+
+
+@pytest.fixture
+def rows(tree: SqlTree) -> StateTable:
+    """The state beside the documents, in the same views."""
+    state = StateTable(tree._views)
+    assert state.write("things", {"a": "1", "b": "2", "long": "x" * (view.LONGEST + 1)}, {}) is not None
+    assert state.write("others", {"": "3"}, {}) is not None
+    return state
+
+
+WANTED: list[tuple[str, str | None]] = [("things", "a"), ("things", "none"), ("others", None), ("nothing", None)]
+
+
+def test_rows_come_with_the_documents_in_the_same_statement(tree: SqlTree, rows: StateTable) -> None:
+    write(tree)
+    before = rows.select(WANTED)
+    assert [(row.noun, row.key, row.text) for row in before] == [("others", "", "3"), ("things", "a", "1")]
+    with counted(tree.database) as statements, tree.one_read():
+        assert rows.select(WANTED) == before
+        assert tree.get(PATH) is not None
+        assert rows.now_ms() > 0
+    assert len(statements) == 1
+
+
+def test_a_long_row_is_read_whole_by_a_statement_of_its_own(tree: SqlTree, rows: StateTable) -> None:
+    before = rows.select([("things", None)])
+    with counted(tree.database) as statements, rows.one_read():
+        assert rows.select([("things", None)]) == before
+    assert len(statements) == 2
+
+
+def test_rows_that_others_change_are_seen_after_an_end_and_own_changes_at_once(rows: StateTable) -> None:
+    (row,) = rows.select([("others", "")])
+
+    def text() -> str:
+        return rows.select([("others", "")])[0].text
+
+    with ThreadPoolExecutor(1) as other, rows.one_read():
+        other.submit(rows.write, "others", {"": "changed"}, {"": row}).result()
+        assert text() == "3"
+        rows.end_read()
+        assert text() == "changed"
+    with rows.one_read():
+        changed: StoredRow = rows.select([("others", "")])[0]
+        rows.write("others", {"": "ours"}, {"": changed})
+        assert text() == "ours"

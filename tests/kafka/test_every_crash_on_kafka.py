@@ -83,6 +83,7 @@ class Site:
         journal = Journal(
             self.journal.cluster_id,
             tree=tree,
+            state=faults.around("state", self.journal.state),
             audit=Audit(faults.around("audit", self.journal.audit._table)),
             plans=plans,
             transaction=self.journal.transaction,

@@ -111,6 +111,11 @@ class SqlHands:
         query = "SELECT path FROM steward_node WHERE cluster_id = :cluster AND path LIKE :path || '/%'"
         return sorted({row[0].removeprefix(f"{path}/").split("/")[0] for row in self._run(query, path=path)})
 
+    def rows(self, noun: str) -> list[str]:
+        """The values of our own state."""
+        query = "SELECT value FROM steward_state WHERE cluster_id = :cluster AND noun = :noun ORDER BY key"
+        return [row[0] for row in self._run(query, noun=noun)]
+
     def delete(self, path: str) -> None:
         self._run("DELETE FROM steward_node WHERE cluster_id = :cluster AND path = :path", path=path)
 

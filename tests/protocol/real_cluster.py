@@ -104,8 +104,7 @@ class Site:
 
     def free(self) -> None:
         """No plan has the cluster."""
-        slot = self.state.get("/steward/slot")
-        assert slot is None or json.loads(slot.data).get("plan") is None
+        assert all(json.loads(row)["holders"] == [] for row in self.state.rows("slot"))
 
     def create(self, *replicas: str, large: bool = False) -> None:
         assignments = {number: list(map(int, each)) for number, each in enumerate(replicas)}

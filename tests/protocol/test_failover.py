@@ -175,11 +175,12 @@ def wrapped(yard: Yard, faults: Faults) -> DocumentController:
 
 
 def through(yard: Yard, faults: Faults) -> Journal:
-    """The yard's journal, whose tree and tables die at one call."""
+    """The yard's journal, whose tree, state and tables die at one call."""
     journal = yard.journal
     tree = faults.around("tree", journal.tree)
     moves, audit = faults.around("moves", journal.plans._table), faults.around("audit", journal.audit._table)
-    return journal_over(journal.cluster_id, tree, moves, audit, faults.around("plans", journal.plans._plans))
+    tables = moves, audit, faults.around("plans", journal.plans._plans)
+    return journal_over(journal.cluster_id, tree, faults.around("state", journal.state), *tables)
 
 
 def calls_of_a_look() -> int:

@@ -205,7 +205,9 @@ def interrupted(yard: Yard, at: int, act: Callable[[], None]) -> tuple[DocumentC
     """A watch that is interrupted before one of its calls to the tree."""
     tree = Interrupted(yard.journal.tree, at, act)
     plans, audit = yard.journal.plans, yard.journal.audit
-    journal = journal_over(yard.simulator.cluster_id, tree, plans._table, audit._table, plans._plans)
+    journal = journal_over(
+        yard.simulator.cluster_id, tree, yard.journal.state, plans._table, audit._table, plans._plans
+    )
     return DocumentController(yard.simulator, journal, yard.settings, WATCH), tree
 
 

@@ -68,16 +68,15 @@ from kafka_steward.execution.throttles.rates import (
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord, event_number
 from kafka_steward.journal.kip_documents import CancelRequest
-from kafka_steward.journal.locks import Fence, PlanSlot, StepLock
+from kafka_steward.journal.locks import SLOT, Fence, StepLock
 from kafka_steward.journal.records import LeaderRate, MoveState, PlanRecord, PlanStatus
-from kafka_steward.journal.tree import Node
 
 
-class _StepNodes(NamedTuple):
-    """The nodes that a step reads in one request with the step lock."""
+class _StepReads(NamedTuple):
+    """What a step reads with the step lock: the holders of the plan slot, and whether the cancel signal is there."""
 
-    slot: Node | None
-    signal: Node | None
+    holders: tuple[str, ...]
+    is_cancelled: bool
 
 
 #: The beginning of the `detail` of a move that its plan deferred to the next plan.
@@ -144,7 +143,9 @@ class PlanRunner:
         cannot be read or written, and ClusterError after `max_attempts` failures to publish a rollback.
         """
         lock = self._journal.step_lock()
-        read = _StepNodes(*lock.read_with_lock(paths.SLOT, paths.CANCEL_IN_PROGRESS))
+        (slot,) = lock.read_with_lock(SLOT)
+        signal = self._journal.tree.get(paths.CANCEL_IN_PROGRESS)
+        read = _StepReads(slot[0].value.holders if slot else (), signal is not None)
         record = self._read_record()
         if record.status.finished:
             self._finish_ended_plan(record)
@@ -158,7 +159,7 @@ class PlanRunner:
         self._release_leases(record)
         return self._outcome_progress(record)
 
-    def _step_locked(self, record: PlanRecord, lock: StepLock, read: _StepNodes) -> Progress:
+    def _step_locked(self, record: PlanRecord, lock: StepLock, read: _StepReads) -> Progress:
         try:
             with lock as fence:
                 progress = self._step_plan(record, fence, read)
@@ -274,15 +275,15 @@ class PlanRunner:
         with suppress(ClusterError):
             consume_cancel_signal(self._cluster, self._journal, self._who, fence=fence)
 
-    def _step_plan(self, record: PlanRecord, fence: Fence, read: _StepNodes) -> Progress:
-        if read.signal is not None and self._consumes_signal:
+    def _step_plan(self, record: PlanRecord, fence: Fence, read: _StepReads) -> Progress:
+        if read.is_cancelled and self._consumes_signal:
             self._consume_cancel_signal(fence)
             record = self._read_record()
         request = None if record.status.finished else record.cancel
         cancelling = "" if request is None else f"cancelled: {request.reason or 'a user requested it'}"
         starting, why_not = (False, f"Plan {self._digest[:12]} is being {cancelling}.")
         if not cancelling:
-            starting, why_not = self._may_start(record, PlanSlot.holders_from_node(read.slot))
+            starting, why_not = self._may_start(record, read.holders)
         resting = outside_window_reason(record, self._settings, fence.now_ms) if starting else ""
         step = Step(
             self._context,

@@ -80,7 +80,7 @@ def poll_joined_brokers(
 
     Raises ClusterError, JournalError.
     """
-    with journal.tree.one_read():
+    with journal.one_read():
         return _poll_joined_brokers(cluster, journal, settings, who, announce=announce, always=always)
 
 
@@ -192,7 +192,7 @@ def poll_empty_brokers(
 
     Raises ClusterError, JournalError.
     """
-    with journal.tree.one_read():
+    with journal.one_read():
         node = journal.tree.get(paths.EMPTY_BROKERS)
         if is_unchanged(_read_empty_brokers(node), cluster.live_brokers().keys()):
             return EmptyBrokers((), (), (), _NONE_JOINED, journal.now_ms())

@@ -208,7 +208,7 @@ class FailureDetector:
         Raises ClusterError, and then no failure was written: an unreachable cluster is never a broker's failure.
         Raises JournalError.
         """
-        with self._journal.tree.one_read():
+        with self._journal.one_read():
             return self._poll(announce=announce, named=frozenset(named))
 
     def _poll(self, *, announce: bool, named: frozenset[int]) -> DetectionResult:
@@ -218,8 +218,8 @@ class FailureDetector:
         for fresh in (False, True):
             view = self._liveness.probe(now_ms, fresh=fresh)
             if fresh:
-                self._journal.tree.end_read()
-            with self._journal.tree.one_read():
+                self._journal.end_read()
+            with self._journal.one_read():
                 decision = decide_failures(
                     self._journal, view, read, now_ms=now_ms, settings=self._settings, named=named
                 )

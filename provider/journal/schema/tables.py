@@ -133,7 +133,20 @@ def _number_column(column: str, *, key: bool = False, nullable: bool = False) ->
     return sa.Column(column, sa.BigInteger, primary_key=key, nullable=nullable, autoincrement=False)
 
 
-#: The tree: one row per document.
+#: Our own state: one row for each value of a noun, a JSON object.
+state = sa.Table(
+    "steward_state",
+    metadata,
+    _name_column("cluster_id", key=True),
+    _name_column("noun", key=True),
+    sa.Column("key", PATH, primary_key=True, nullable=False),
+    sa.Column("value", LONG_TEXT, nullable=False),
+    _number_column("created_id"),
+    _number_column("revision"),
+    _number_column("at_ms"),
+)
+
+#: The documents of the KIPs, of a cluster without ZooKeeper: one row for each.
 node = sa.Table(
     "steward_node",
     metadata,

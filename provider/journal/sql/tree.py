@@ -1,23 +1,23 @@
-"""The tree in one SQL table: the WHERE clause compares versions, and the same transaction allocates ids."""
+"""The tree in one SQL table: the WHERE clause compares versions, and the same transaction allocates ids.
+
+In `one_read` it reads the polled documents by one statement: see `view`.
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from kafka_steward.errors import NodeMissing, VersionConflict
 from kafka_steward.journal.document import MAX_NUMBER
-from kafka_steward.journal.one_read import OneRead
 from kafka_steward.journal.paths import validate_path
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.sql.database import IDS, Database, split_into_batches
+from kafka_steward.journal.sql.database import IDS, split_into_batches
 from kafka_steward.journal.sql.dialect import now_ms, untrusted_text
-from kafka_steward.journal.sql.plans import PlanVersion, select_polled
-from kafka_steward.journal.sql.tree_view import LONGEST, MOST, TreeView, covers, ranges
 from kafka_steward.journal.tree import (
     MAX_BYTES,
     Node,
@@ -27,6 +27,9 @@ from kafka_steward.journal.tree import (
     version_conflict_error,
 )
 
+if TYPE_CHECKING:
+    from kafka_steward.journal.sql.view import View, Views
+
 _node = tables.node
 
 
@@ -35,7 +38,7 @@ _DATA = sa.func.substr(_node.c.data, 1, MAX_BYTES + 1)
 
 _PATH = untrusted_text(_node.c.path).label("path")
 
-_COLUMNS = (
+NODE_COLUMNS = (
     _PATH,
     untrusted_text(_DATA).label("data"),
     _node.c.version,
@@ -46,26 +49,24 @@ _COLUMNS = (
 )
 
 
-#: Seconds without a view after one that was too large: it would cost a statement, and save none.
-_CROWDED_S = 30.0
+class SqlTree:
+    """A `Tree` in a SQL database."""
 
-
-class SqlTree(OneRead[TreeView]):
-    """A `Tree` in a SQL database. In `one_read` it reads the polled documents by one statement: see `tree_view`."""
-
-    def __init__(self, database: Database) -> None:
-        super().__init__()
-        self.database = database
-        self._crowded_until_s = 0.0
-        self._view_query = self._build_view_query()
+    def __init__(self, views: Views) -> None:
+        self.database = views.database
+        self._views = views
 
     def now_ms(self) -> int:
         """Return the time of the database's clock."""
-        view = self._view()
-        if view is not None:
-            return view.now_ms(time.monotonic())
-        with self.database.read_connection() as connection:
-            return int(connection.execute(sa.select(now_ms())).scalar_one())
+        return self._views.now_ms()
+
+    def one_read(self) -> AbstractContextManager[None]:
+        """Answer the reads of a block from a view, as specified by `Tree.one_read`."""
+        return self._views.one_read()
+
+    def end_read(self) -> None:
+        """Answer no further read from the view, as specified by `Tree.end_read`."""
+        self._views.end_read()
 
     def create(self, path: str, data: str) -> Node:
         """Create a node, as specified by `Tree.create`."""
@@ -111,8 +112,8 @@ class SqlTree(OneRead[TreeView]):
 
     def _select_node(self, path: str) -> Node | None:
         with self.database.read_connection() as connection:
-            row = connection.execute(sa.select(*_COLUMNS).where(self._path_condition(path))).one_or_none()
-            return None if row is None else _node_from_row(row)
+            row = connection.execute(sa.select(*NODE_COLUMNS).where(self._path_condition(path))).one_or_none()
+            return None if row is None else node_from_row(row)
 
     def set(self, path: str, data: str, *, version: int) -> Node:
         """Change a node, as specified by `Tree.set`."""
@@ -125,10 +126,10 @@ class SqlTree(OneRead[TreeView]):
                 "modified_ms": now_ms(),
             }
             update = sa.update(_node).where(self._path_condition(path) & (_node.c.version == version)).values(changed)
-            row = self.database.dialect.change_and_return(connection, update, _COLUMNS, self._path_condition(path))
+            row = self.database.dialect.change_and_return(connection, update, NODE_COLUMNS, self._path_condition(path))
             if row is None:
                 raise self._conflict_error(connection, path, version)
-            return _node_from_row(row)
+            return node_from_row(row)
 
     def delete(self, path: str, *, version: int) -> None:
         """Delete a node, as specified by `Tree.delete`."""
@@ -161,7 +162,7 @@ class SqlTree(OneRead[TreeView]):
         below = f"{validate_path(path)}/"
         view = self._view_of(below)
         nodes = self._select_subtree(below) if view is None else view.below(below)
-        if not all(map(TreeView.is_complete, nodes)):
+        if view is not None and not all(view.is_complete(node.data) for node in nodes):
             nodes = self._select_subtree(below)
         return sorted((node for node in nodes if "/" not in node.path[len(below) :]), key=lambda node: node.path)
 
@@ -169,21 +170,23 @@ class SqlTree(OneRead[TreeView]):
         """Return the documents at several paths, as specified by `Tree.read`."""
         found = self._viewed_nodes(paths)
         rest = [path for path in paths if path not in found]
-        found |= {node.path: node for node in map(_node_from_row, self._select_rows(rest, *_COLUMNS))} if rest else {}
+        found |= (
+            {node.path: node for node in map(node_from_row, self._select_rows(rest, *NODE_COLUMNS))} if rest else {}
+        )
         return [found.get(path) for path in paths]
 
     def _viewed_nodes(self, paths: Sequence[str]) -> dict[str, Node | None]:
         """Return the documents, and None for the missing ones, at those of the paths that the view answers for."""
-        view = self._view()
+        view = self._views.current
         if view is None:
             return {}
-        found = {path: view.nodes.get(path) for path in paths if covers(validate_path(path))}
-        return {path: node for path, node in found.items() if TreeView.is_complete(node)}
+        found = {path: view.nodes.get(path) for path in paths if view.covers(validate_path(path))}
+        return {path: node for path, node in found.items() if node is None or view.is_complete(node.data)}
 
     def created_ids(self, paths: Sequence[str]) -> list[int | None]:
         """Return the created ids of several documents, as specified by `Tree.created_ids`."""
-        view = self._view()
-        if view is not None and all(covers(validate_path(path)) for path in paths):
+        view = self._views.current
+        if view is not None and all(view.covers(validate_path(path)) for path in paths):
             return [None if node is None else node.created_id for node in map(view.nodes.get, paths)]
         rows = self._select_rows(paths, _PATH, _node.c.created_id)
         found = {_as_text(path): _as_number(number) for path, number in rows}
@@ -195,8 +198,8 @@ class SqlTree(OneRead[TreeView]):
         chosen = (self._cluster_condition() & (_node.c.path == path)) | self._subtree_condition(f"{path}/")
         with self.database.read_connection() as connection:
             return [
-                _node_from_row(row)
-                for row in connection.execute(sa.select(*_COLUMNS).where(chosen).order_by(deepest).limit(most))
+                node_from_row(row)
+                for row in connection.execute(sa.select(*NODE_COLUMNS).where(chosen).order_by(deepest).limit(most))
             ]
 
     def discard(self, node: Node) -> bool:
@@ -208,53 +211,15 @@ class SqlTree(OneRead[TreeView]):
     def close(self) -> None:
         """Do nothing: the database belongs to the journal, which closes it."""
 
-    def _is_usable(self, view: TreeView) -> bool:
-        return view.is_valid(time.monotonic(), self.database.changes_here())
-
-    def _view_of(self, path: str) -> TreeView | None:
+    def _view_of(self, path: str) -> View | None:
         """Return the view if it answers for `path`, or for what is below it if it ends with a slash."""
-        return self._view() if covers(path.rstrip("/")) else None
-
-    def _open_view(self) -> TreeView | None:
-        """Read a view; None if there are too many documents for one."""
-        if time.monotonic() < self._crowded_until_s:
-            return None
-        changes, read_s = self.database.changes_here(), time.monotonic()
-        with self.database.read_connection() as connection:
-            rows = connection.execute(self._view_query).all()
-        clocks = [row for row in rows if row[0] is None]
-        if len(rows) - len(clocks) > MOST:
-            self._crowded_until_s = time.monotonic() + _CROWDED_S
-            return None
-        found = [_node_from_row(row) for row in rows if row[0] is not None]
-        nodes = {node.path: node for node in found if node.path.startswith("/")}
-        plans = {(node.path, node.version, node.modified_ms) for node in found if not node.path.startswith("/")}
-        return TreeView(nodes, plans, int(clocks[0][2]), read_s, changes)
-
-    def viewed_plans(self) -> Collection[PlanVersion] | None:
-        """Return the versions of the polled plans, as the view has them; None without a view."""
-        view = self._view()
-        return None if view is None else view.plans
-
-    def _build_view_query(self) -> sa.Executable:
-        """Return the statement of a view: the clock in place of a version, the documents, and the polled plans."""
-        text = untrusted_text(sa.func.substr(_node.c.data, 1, LONGEST + 1)).label("data")
-        columns = (_PATH, text, *_COLUMNS[2:])
-        some = [
-            sa.select(*columns).where(self._cluster_condition() & (_node.c.path > after) & (_node.c.path < before))
-            for after, before in ranges()
-        ]
-        nothing = [sa.null().label(str(each.name)) for each in _COLUMNS]
-        clock = sa.select(*nothing[:2], now_ms().label("version"), *nothing[3:])
-        plan = tables.plan.c
-        version = untrusted_text(plan.digest), nothing[1], plan.revision, *nothing[3:6], plan.published_ms
-        plans = select_polled(self.database.cluster_id, *version)
-        return sa.union_all(clock, *some, *plans).limit(MOST + 2)
+        view = self._views.current
+        return view if view is not None and view.covers(path.rstrip("/")) else None
 
     def _select_subtree(self, below: str) -> list[Node]:
         with self.database.read_connection() as connection:
-            rows = connection.execute(sa.select(*_COLUMNS).where(self._subtree_condition(below))).all()
-        return [_node_from_row(row) for row in rows]
+            rows = connection.execute(sa.select(*NODE_COLUMNS).where(self._subtree_condition(below))).all()
+        return [node_from_row(row) for row in rows]
 
     def _select_rows(self, paths: Sequence[str], *columns: sa.ColumnElement[Any]) -> list[Sequence[Any]]:
         wanted = [validate_path(path) for path in paths]
@@ -294,7 +259,7 @@ class SqlTree(OneRead[TreeView]):
         return version_conflict_error(path, version) if self._exists(connection, path) else node_missing_error(path)
 
 
-def _node_from_row(row: Sequence[Any]) -> Node:
+def node_from_row(row: Sequence[Any]) -> Node:
     """Return the node in an untrusted row: a column may contain values that its type does not allow."""
     path, data, *numbers = row
     version, created_id, modified_id, created_ms, modified_ms = (_as_number(each) for each in numbers)
