@@ -220,6 +220,12 @@ def name_brokers(brokers: Collection[int]) -> str:
     return f"brokers {', '.join(others)} and {last}" if others else f"broker {last}"
 
 
+def name_some(items: Collection[object], most: int) -> str:
+    """Return the first `most` items for a sentence, and how many more there are: `1, 2, 3 and 4 more`."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(map(str, list(items)[:most])) + more
+
+
 def name_last_in_sync(replicas: Assignment, isr: Collection[int]) -> str:
     """Return which broker has to come back so that a partition has a leader again, for a sentence: one last in sync."""
     brokers = [broker for broker in replicas if broker in isr] or replicas

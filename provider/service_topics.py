@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from kafka_steward.errors import SettingError
 
@@ -41,12 +40,6 @@ def parse_service_topics(text: str) -> tuple[str, ...]:
     return patterns
 
 
-def service_topics_as_text(value: Any) -> Any:
-    """Return a list of regular expressions, as a connection may have it, in the setting's words; else the value."""
-    is_list = isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
-    return "; ".join(value) if is_list else value
-
-
 def matches_any(topic: str, patterns: Collection[str]) -> bool:
     """Return whether the whole name of a topic matches one of the regular expressions."""
     return any(re.fullmatch(pattern, topic) for pattern in patterns)
@@ -58,4 +51,4 @@ def split_topics(entries: Sequence[str], topics: Collection[str]) -> tuple[tuple
     An entry that is exactly the name of a topic means that topic and no other, also if it matches others.
     """
     named = frozenset(topics).intersection(entries)
-    return tuple(each for each in entries if each not in named), tuple(sorted(named))
+    return tuple(entry for entry in entries if entry not in named), tuple(sorted(named))

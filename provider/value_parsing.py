@@ -1,17 +1,61 @@
-"""Readers for numbers, booleans and choices as they are written in JSON, a form, a configuration file or Python."""
+"""Values that people give: their description, and readers of them as JSON, a form, a file or Python has them."""
 
 from __future__ import annotations
 
+import json
 import math
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from kafka_steward.errors import SettingError
 
+_JSON_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _SWITCHES = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 #: The most digits of a whole number: the exponent is checked before the number is expanded.
 _MOST_DIGITS = 40
 _LONGEST = 80
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """A setting of a cluster, or an option of the planner: its default, and the values that it takes.
+
+    Forms, the command line, the section of `airflow.cfg` and the reference are made of it. `pattern` is for forms.
+    """
+
+    default: Any
+    description: str = ""
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    pattern: str | None = None
+
+    @property
+    def kind(self) -> type:
+        """The type of its values in Python."""
+        return type(self.default)
+
+    @property
+    def json_type(self) -> str:
+        """The type of its values in JSON."""
+        return _JSON_TYPES[self.kind]
+
+    @property
+    def json_limits(self) -> dict[str, Any]:
+        """The limits of its values, in the words of JSON Schema."""
+        limits = {"minimum": self.low, "maximum": self.high, "pattern": self.pattern}
+        return {name: limit for name, limit in limits.items() if limit is not None}
+
+    def explain_refusal(self, value: Any) -> str:
+        """Return what is required of a value of the right type that is not accepted; empty if it is accepted."""
+        if self.choices and value not in self.choices:
+            return f"it takes one of {', '.join(self.choices)}"
+        if self.low is not None and value < self.low:
+            return f"it must be at least {self.low}"
+        if self.high is not None and value > self.high:
+            return f"it must be at most {self.high}"
+        return ""
 
 
 def parse_whole_number(value: object) -> int:
@@ -64,6 +108,20 @@ def parse_broker_ids(value: Any) -> list[int]:
     if min(found, default=0) < 0:
         raise SettingError(f"{shorten_value(value)} names no brokers; give their ids, such as 3, 4.")
     return list(dict.fromkeys(found))
+
+
+def parse_extra(conn_id: str, text: str | None) -> dict[str, Any]:
+    """Return the extra of an Airflow connection. Raises SettingError if it is no JSON object.
+
+    `Connection.extra_dejson` returns {} for unreadable JSON: security settings would be dropped silently.
+    """
+    try:
+        extra = json.loads(text or "{}")
+    except ValueError as error:
+        raise SettingError(f"The extra of the connection {conn_id} is not JSON; correct or empty it.") from error
+    if not isinstance(extra, dict):
+        raise SettingError(f"The extra of the connection {conn_id} is not a JSON object; correct or empty it.")
+    return extra
 
 
 def require_choice(name: str, value: object, *choices: str) -> str:

@@ -14,12 +14,10 @@ from tests.toml import read_toml
 
 pytestmark = pytest.mark.project
 
-#: The folder of the package that has the distribution's name.
-ALIAS = Path("provider/alias")
 FOLDERS = {"provider": "kafka_steward"} | {name: f"kafka_steward/{name}" for name in ("operators", "sensors", "dags")}
 #: Modules whose names DAG authors, tests of others and other providers import; packages list theirs in `__init__`.
 PUBLIC = {
-    *(path for name in ("operators", "sensors", "dags", ALIAS) for path in (ROOT / name).glob("*.py")),
+    *(path for name in ("operators", "sensors", "dags") for path in (ROOT / name).glob("*.py")),
     *(ROOT / "provider" / f"{name}.py" for name in ("assignment", "errors", "settings")),
     ROOT / "provider" / "hooks" / "steward.py",
     ROOT / "provider" / "notifications" / "steward.py",

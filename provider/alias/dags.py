@@ -2,36 +2,4 @@
 
 from __future__ import annotations
 
-from kafka_steward.dags import (
-    alert,
-    alert_due,
-    apply,
-    broker_failed,
-    broker_joined,
-    cancel,
-    controls,
-    empty_broker_joined,
-    fill,
-    heal,
-    health,
-    probe,
-    rebalance,
-    throttle,
-)
-
-__all__ = [
-    "alert",
-    "alert_due",
-    "apply",
-    "broker_failed",
-    "broker_joined",
-    "cancel",
-    "controls",
-    "empty_broker_joined",
-    "fill",
-    "heal",
-    "health",
-    "probe",
-    "rebalance",
-    "throttle",
-]
+from kafka_steward.dags import *  # noqa: F403 - all that `__all__` there names

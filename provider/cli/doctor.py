@@ -16,20 +16,18 @@ from kafka_steward.cli.airflow_state import airflow_findings, read_airflow_state
 from kafka_steward.cli.probe import probe_parts
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.doctor.commands import Commands
-from kafka_steward.doctor.findings import Check, Finding, Level, run_checks
+from kafka_steward.doctor.findings import Check, Commands, Finding, Level, run_checks
 from kafka_steward.doctor.journal import SHARE_JOURNAL, inspect_journal
-from kafka_steward.doctor.kafka import inspect_cluster
+from kafka_steward.doctor.kafka import inspect_cluster, throttle_finding
 from kafka_steward.doctor.spark import inspect_local_spark, remote_spark_finding
-from kafka_steward.doctor.throttles import throttle_finding
 from kafka_steward.doctor.workspace import SHARE_WORKSPACE, inspect_workspace
 from kafka_steward.errors import ClusterError, JournalError, SettingError
 from kafka_steward.execution.throttles.leftovers import survey_throttles
 from kafka_steward.hooks.cluster_config import ClusterConfig, runs_tasks_elsewhere
-from kafka_steward.hooks.extra import parse_extra
 from kafka_steward.hooks.spark import find_spark_cluster
 from kafka_steward.planning.spark.installed import repair_command
 from kafka_steward.settings import SETTINGS, Settings
+from kafka_steward.value_parsing import parse_extra
 
 #: Seconds for all checks, which run at the same time.
 WITHIN_S = 25.0

@@ -22,7 +22,6 @@ from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from kafka_steward.assignment import BALANCING_OPERATIONS, Operation, TopicPartition, counted
-from kafka_steward.capacities import parse_capacities
 from kafka_steward.cli import Exit
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.cluster.health import failed_log_dirs, failed_paths_text
@@ -59,6 +58,7 @@ from kafka_steward.planning.files.options import GIVEN_OPTIONS, select_options
 from kafka_steward.planning.files.reassignment import reassignment_json
 from kafka_steward.planning.local import plan_locally
 from kafka_steward.rebalance_request import RebalanceRequest
+from kafka_steward.settings import parse_capacities
 
 _ENGINE = (
     "Made in this process, which needs neither Spark nor Java; the Spark job of the DAG makes the same plan of this "

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any
 
 from kafka_steward.cli import Exit
-from kafka_steward.doctor.commands import Commands
+from kafka_steward.doctor.findings import Commands
 from kafka_steward.errors import StewardError
 from kafka_steward.escaping import escape_csv_cell, printable
 from kafka_steward.hooks import steward

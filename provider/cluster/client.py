@@ -152,11 +152,11 @@ class KafkaCluster:
         time.sleep(max(0.0, self._first_listed_s + _PROPAGATION_DELAY_S - time.monotonic()))
         with limit_concurrent_decoding() if topics is None else nullcontext():
             metadata = self._transport.metadata(topics)
-            partitions, internal = requests.parse_partitions(metadata)
+            partitions = requests.parse_partitions(metadata)
             # The list must be newer than the metadata: see `MetadataReconciler.reconcile`.
             reconciled = self._reconciler.reconcile(partitions, self.reassignments())
             hidden = requests.parse_hidden_topics(metadata)
-        return Snapshot(self.cluster_id, taken_ms, self._list_brokers(), reconciled, internal, hidden)
+        return Snapshot(self.cluster_id, taken_ms, self._list_brokers(), reconciled, hidden)
 
     def live_brokers(self) -> dict[int, Broker]:
         """Return the live brokers: registered and not fenced."""
@@ -210,11 +210,10 @@ class KafkaCluster:
     ) -> dict[TopicPartition, KafkaRefused | None]:
         """Return the refusals of KIP-860 for the targets with another number of replicas than Kafka shows now."""
         metadata = self._transport.metadata(sorted({name.topic for name in targets}))
-        partitions, _ = requests.parse_partitions(metadata)
-        in_flight = self.reassignments()
+        partitions = requests.parse_partitions(metadata)
         counts = {name: len(partition.replicas) for name, partition in partitions.items()}
         # While a reassignment is in flight, a partition's replicas include those to be removed.
-        counts |= {name: len(reassignment.target) for name, reassignment in in_flight.items()}
+        counts |= {name: len(reassignment.target) for name, reassignment in self.reassignments().items()}
         return {
             name: requests.changed_factor_refusal(name, counts[name], len(target))
             for name, target in targets.items()

@@ -118,25 +118,22 @@ def _parse_broker(id_: int, entry: Any, *, fenced: bool = False) -> Broker:
     return Broker(id_, printable(str(entry.host)), int(entry.port), rack, fenced)
 
 
-def parse_partitions(response: Any) -> tuple[dict[TopicPartition, Partition], frozenset[str]]:
-    """Return the partitions in a Metadata response, and its internal topics.
+def parse_partitions(response: Any) -> dict[TopicPartition, Partition]:
+    """Return the partitions in a Metadata response.
 
     Topics that do not exist are left out, and so are those of `parse_hidden_topics`. Raises KafkaRefused for any other
     error.
     """
     partitions: dict[TopicPartition, Partition] = {}
-    internal = set()
     for topic in response.topics:
         if topic.error_code in NO_SUCH_TOPIC | {NOT_AUTHORIZED}:
             continue
         if topic.error_code:
             raise refusal_error(int(topic.error_code), None, f"describing topic {topic.name}")
-        if topic.is_internal:
-            internal.add(str(topic.name))
         for entry in topic.partitions:
             partition = _parse_partition(str(topic.name), _format_topic_id(topic), entry)
             partitions[partition.topic_partition] = partition
-    return partitions, frozenset(internal)
+    return partitions
 
 
 def parse_hidden_topics(response: Any) -> frozenset[str]:

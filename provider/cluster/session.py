@@ -22,6 +22,7 @@ from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 
+from kafka_steward.assignment import name_some
 from kafka_steward.cluster.oauth import TokenProvider
 from kafka_steward.errors import AuthenticationFailed, ClusterError, ClusterUnreachable, SettingError
 
@@ -147,15 +148,13 @@ class Session:
 
 def describe_addresses(addresses: Sequence[str], failures: Sequence[str]) -> str:
     """Return a clause that says at which `addresses` brokers cannot be reached, and why; `failures` are the errors."""
-    more = f" and {len(addresses) - _NAMED} more" if len(addresses) > _NAMED else ""
-    named = ", ".join(addresses[:_NAMED]) + more
     if set(failures) == {_UNRESOLVED}:
         why = "which this machine cannot resolve"
     elif all(_REFUSED_CONNECTION in failure for failure in failures):
         why = "where nothing accepts a connection from this machine"
     else:
         why = f"which this machine cannot reach ({failures[0]})"
-    return f"{named}, {why} (advertised.listeners)"
+    return f"{name_some(addresses, _NAMED)}, {why} (advertised.listeners)"
 
 
 class _CertificateRefused(kafka.errors.SaslAuthenticationFailedError):  # type: ignore[misc]

@@ -158,7 +158,6 @@ class Snapshot:
     taken_ms: int
     brokers: Mapping[int, Broker]
     partitions: Mapping[TopicPartition, Partition]
-    topics_internal: frozenset[str] = field(default_factory=frozenset)
     #: Topics that may exist and that Kafka does not allow us to describe: they are not in `partitions`.
     hidden: frozenset[str] = field(default_factory=frozenset)
 

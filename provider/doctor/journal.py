@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_steward.doctor.commands import Commands, set_for_airflow
-from kafka_steward.doctor.findings import Finding, Level
+from kafka_steward.assignment import name_some
+from kafka_steward.doctor.findings import Commands, Finding, Level, set_for_airflow
 from kafka_steward.escaping import utc_text
 from kafka_steward.journal.records import WATCH, WatchLease
 from kafka_steward.journal.schema.upgrade import KNOWN
@@ -43,9 +43,9 @@ def inspect_journal(journal: Journal, commands: Commands, *, executor: str, shar
     openings = [] if journal.openings is None else journal.openings.rows()
     polls = [] if journal.poll_times is None else journal.poll_times.rows()
     leases = [
-        LeaseFacts(each.document.ttl_ms, journal.now_ms() - each.node.modified_ms, each.document.polled)
-        for each in WATCH.list_valid(journal.tree)
-        if isinstance(each.document, WatchLease)
+        LeaseFacts(lease.document.ttl_ms, journal.now_ms() - lease.node.modified_ms, lease.document.polled)
+        for lease in WATCH.list_valid(journal.tree)
+        if isinstance(lease.document, WatchLease)
     ]
     place = "" if journal.identity is None else journal.identity.place
     return [
@@ -58,9 +58,8 @@ def journal_finding(
     place: str, openings: Sequence[Mapping[str, Any]], *, executor: str, shared_needed: bool
 ) -> Finding:
     """Return where the journal is and which hosts opened it; a fault for a file that other hosts cannot see."""
-    hosts = [f"{row['host']} (last {utc_text(row['last_ms'])})" for row in openings[:_NAMED]]
-    more = f" and {len(openings) - _NAMED} more" if len(openings) > _NAMED else ""
-    sentence = f"The journal is {place}, schema {KNOWN[-1]}; opened by {', '.join(hosts)}{more}."
+    hosts = name_some([f"{row['host']} (last {utc_text(row['last_ms'])})" for row in openings], _NAMED)
+    sentence = f"The journal is {place}, schema {KNOWN[-1]}; opened by {hosts}."
     if shared_needed and place.startswith("sqlite"):
         sentence += (
             f" It is a file of this host, and the executor {executor} runs tasks on other hosts; set journal to a "

@@ -1,25 +1,27 @@
 """Check a Kafka cluster and the rights of our principal there, by requests that change nothing.
 
-A reassignment is requested of a topic that does not exist, and throttles are requested to be validated only.
+A reassignment is requested of a topic that does not exist, and throttles are requested to be validated only. Managed
+services are known by the addresses and ids with which they answer; their limits are those of the vendors' documents.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from kafka_steward.assignment import TopicPartition, counted
+from kafka_steward.assignment import TopicPartition, counted, name_some
 from kafka_steward.cluster.client import MIGRATION, KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.cluster.requests import NO_SUCH_TOPIC
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
-from kafka_steward.doctor.commands import Commands, set_for_airflow
-from kafka_steward.doctor.findings import Finding, Level
-from kafka_steward.doctor.services import find_service
+from kafka_steward.doctor.findings import Commands, Finding, Level, set_for_airflow
 from kafka_steward.errors import ClusterError, KafkaRefused
 from kafka_steward.execution.cluster_queries import find_hidden_topics, readable_min_isr, readable_topic_configs
-from kafka_steward.execution.throttles.rates import ThrottleSide
+from kafka_steward.execution.throttles.leftovers import ThrottleLevel, ThrottleSurvey
+from kafka_steward.execution.throttles.rates import ThrottleSide, external_rates_message, ineffective_message
 
 #: Each right by what a person calls it, in the order of the report.
 MOVE, BROKER_THROTTLE, TOPIC_THROTTLE, LOG_DIRS, TOPIC_SETTINGS = (
@@ -51,21 +53,62 @@ _PLACEMENT = "confluent.placement.constraints"
 _NAMED = 5
 
 
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A managed Kafka, with advice to its users. Without `moves`, it lets nobody else move its replicas."""
+
+    name: str
+    advice: str
+    moves: bool = True
+
+
+_CONFLUENT_CLOUD = Service(
+    "Confluent Cloud", "it balances itself and takes no reassignments: use health and status only", False
+)
+_EVENT_HUBS = Service(
+    "Azure Event Hubs", "it has no brokers to move replicas between: it is not supported", moves=False
+)
+_MSK_SERVERLESS = Service("Amazon MSK Serverless", "it takes no reassignments: it is not supported", moves=False)
+_MSK = Service(
+    "Amazon MSK",
+    "with Express brokers, pause intelligent rebalancing first (set throttle to 0 if throttles are refused)",
+)
+_REDPANDA = Service("Redpanda", "disable its continuous balancing, or both move the same replicas")
+_AIVEN = Service("Aiven for Apache Kafka", "its own maintenance moves replicas, too")
+_GOOGLE = Service("Google Cloud Managed Service for Apache Kafka", "turn its automatic rebalancing off")
+_INSTACLUSTR = Service("Instaclustr for Apache Kafka", "its own maintenance may move replicas, too")
+
+#: By the ends of the brokers' host names.
+_BY_HOST = (
+    ("confluent.cloud", _CONFLUENT_CLOUD),
+    ("servicebus.windows.net", _EVENT_HUBS),
+    ("aivencloud.com", _AIVEN),
+    ("cloud.goog", _GOOGLE),
+    ("instaclustr.com", _INSTACLUSTR),
+    ("redpanda.com", _REDPANDA),
+)
+_AMAZON = re.compile(r"\.kafka(?P<serverless>-serverless)?\.[a-z0-9-]+\.amazonaws\.com(\.cn)?$")
+#: By the beginning of the cluster id.
+_BY_ID = (("lkc-", _CONFLUENT_CLOUD), ("redpanda.", _REDPANDA))
+
+
 def inspect_cluster(cluster: KafkaCluster, commands: Commands, *, throttled: bool) -> list[Finding]:
     """Return the findings about a cluster. `throttled` says whether the settings ask for a throttle.
 
     Raises ClusterError if the cluster cannot be described at all.
     """
     snapshot = cluster.snapshot()
-    log_dirs, refusals = _read_log_dirs(cluster, snapshot)
+    log_dirs: dict[int, BrokerLogDirs] = {}
+    refusals = {LOG_DIRS: _refusal_of(lambda: log_dirs.update(cluster.log_dirs(sorted(snapshot.live))))}
     refusals |= _probe_rights(cluster, snapshot, throttled=throttled)
+    hidden = [find_hidden_topics(cluster, snapshot, log_dirs)] if log_dirs else []
     return [
         describe_cluster(snapshot, cluster.kafka_version, commands, mode=cluster.mode_text),
         *migration_findings(in_migration=cluster.in_migration),
         capability_finding(cluster.kafka_version),
         *service_findings(snapshot, commands, balances_itself=_balances_itself(cluster, snapshot)),
         right_finding(refusals, commands),
-        *_hidden_findings(cluster, snapshot, log_dirs, commands),
+        *(hidden_finding(topics, commands) for topics in hidden),
         *cordon_findings(snapshot, log_dirs, commands),
         *lagging_findings(snapshot, _topics_with_observers(cluster, snapshot), commands),
     ]
@@ -114,19 +157,17 @@ def capability_finding(version: str) -> Finding:
 def service_findings(snapshot: Snapshot, commands: Commands, *, balances_itself: bool) -> list[Finding]:
     """Return a finding for a managed service, and for a cluster with a balancer of its own; empty for neither."""
     service = find_service(snapshot.cluster_id, [broker.host for broker in snapshot.brokers.values()])
-    found = []
+    findings = []
     if service is not None:
-        level = Level.NOTE if service.moves else Level.FAULT
-        found.append(
-            Finding("service", level, f"This is {service.name}; {service.advice}.", commands.steward("status"))
-        )
+        level, sentence = Level.NOTE if service.moves else Level.FAULT, f"This is {service.name}; {service.advice}."
+        findings.append(Finding("service", level, sentence, commands.steward("status")))
     if balances_itself:
         sentence = (
             f"This cluster balances itself ({_OWN_BALANCER} is true), so that two would move the same replicas; turn "
             "it off, or leave rebalance, expand and drain to it."
         )
-        found.append(Finding("service", Level.FAULT, sentence, commands.set_on_brokers(_OWN_BALANCER, "false")))
-    return found
+        findings.append(Finding("service", Level.FAULT, sentence, commands.set_on_brokers(_OWN_BALANCER, "false")))
+    return findings
 
 
 def right_finding(refusals: Mapping[str, ClusterError | None], commands: Commands) -> Finding:
@@ -147,7 +188,7 @@ def hidden_finding(hidden: Mapping[str, Sequence[int]], commands: Commands) -> F
     if not hidden:
         return Finding("hidden topics", Level.OK, "No topic is hidden from us.")
     sentence = (
-        f"Kafka does not let us describe {_name(list(hidden))}, and nothing is planned meanwhile; grant our principal "
+        f"Kafka does not let us describe {_name(hidden)}, and nothing is planned meanwhile; grant our principal "
         "Describe on every topic, as docs/permissions.md says."
     )
     return Finding("hidden topics", Level.FAULT, sentence, commands.grant("--topic '*'", "Describe"))
@@ -177,7 +218,7 @@ def lagging_findings(snapshot: Snapshot, observed: Collection[str], commands: Co
 
     `observed` are the topics among theirs whose placement may have observers, which never join the ISR.
     """
-    lagging = {name: each.lagging(snapshot) for name, each in sorted(snapshot.partitions.items())}
+    lagging = {name: partition.lagging(snapshot) for name, partition in sorted(snapshot.partitions.items())}
     named = [f"{name} on {', '.join(map(str, sorted(brokers)))}" for name, brokers in lagging.items() if brokers]
     if not named:
         return []
@@ -191,70 +232,76 @@ def lagging_findings(snapshot: Snapshot, observed: Collection[str], commands: Co
     return [Finding("replicas", Level.NOTE, sentence, commands.steward("partitions --under-replicated-partitions"))]
 
 
+def find_service(cluster_id: str, hosts: Collection[str]) -> Service | None:
+    """Return the service that a cluster is of; None for a Kafka of one's own, or an unknown service."""
+    for beginning, service in _BY_ID:
+        if cluster_id.startswith(beginning):
+            return service
+    names = [host.lower().rstrip(".") for host in hosts]
+    for name in names:
+        amazon = _AMAZON.search(name)
+        if amazon is not None:
+            return _MSK_SERVERLESS if amazon["serverless"] else _MSK
+        for end, service in _BY_HOST:
+            if name == end or name.endswith(f".{end}"):
+                return service
+    return None
+
+
+def throttle_finding(survey: ThrottleSurvey, throttle: int, commands: Commands) -> Finding:
+    """Return one finding about the throttles in Kafka. `throttle` is the setting, in bytes per second, 0 for none."""
+    lists = sum(leftover.level is ThrottleLevel.TOPIC for leftover in survey.leftovers)
+    rates, sentences = len(survey.leftovers) - lists, []
+    if survey.leftovers:
+        named = [counted(rates, "rate")] if rates else []
+        named += [f"{counted(lists, 'list')} of throttled replicas"] if lists else []
+        are, them = ("is", "it") if len(survey.leftovers) == 1 else ("are", "them")
+        sentences.append(
+            f"{' and '.join(named)} {are} left over: no reassignment in flight needs {them}, and the next one is "
+            f"limited by {them}."
+        )
+    if survey.in_use:
+        others = counted(len(survey.in_use), "setting")
+        sentences.append(f"{others} of others may be in use by reassignments in flight.")
+    stricter = [rate for rate in survey.rates if rate.bytes_per_s < throttle]
+    external = external_rates_message(stricter, throttle, whose="a plan's", connection=commands.connection)
+    sentences += filter(None, (external, ineffective_message(throttle)))
+    if not sentences:
+        return Finding("throttles", Level.OK, "No throttle is left over, and no rate is stricter than that of plans.")
+    command = commands.steward("throttles") if survey.leftovers or survey.in_use else ""
+    return Finding("throttles", Level.NOTE, " ".join(sentences), command)
+
+
 def _topics_with_observers(cluster: KafkaCluster, snapshot: Snapshot) -> list[str]:
     """Return the topics with replicas out of sync on live brokers that have placement constraints."""
-    topics = sorted({name.topic for name, each in snapshot.partitions.items() if each.lagging(snapshot)})
+    topics = sorted({name.topic for name, partition in snapshot.partitions.items() if partition.lagging(snapshot)})
     values, _ = readable_topic_configs(cluster, topics, [_PLACEMENT])
     return [topic for topic in topics if values.get(topic, {}).get(_PLACEMENT)]
 
 
-def _read_log_dirs(
-    cluster: KafkaCluster, snapshot: Snapshot
-) -> tuple[dict[int, BrokerLogDirs], dict[str, ClusterError | None]]:
-    found: dict[int, BrokerLogDirs] = {}
-    refusal = _refusal_of(lambda: found.update(cluster.log_dirs(sorted(snapshot.live))))
-    return found, {LOG_DIRS: refusal}
-
-
-def _hidden_findings(
-    cluster: KafkaCluster, snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs], commands: Commands
-) -> list[Finding]:
-    return [hidden_finding(find_hidden_topics(cluster, snapshot, log_dirs), commands)] if log_dirs else []
-
-
 def _probe_rights(cluster: KafkaCluster, snapshot: Snapshot, *, throttled: bool) -> dict[str, ClusterError | None]:
     live, topics = sorted(snapshot.live), sorted(snapshot.topics)
-    found = {MOVE: _refusal_to_move(cluster, live)}
-    if throttled and live:
-        found[BROKER_THROTTLE] = _refusal_to_throttle_brokers(cluster, live[0])
-    if throttled and topics:
-        found[TOPIC_THROTTLE] = _refusal_to_throttle_topics(cluster, topics[0])
-    if topics:
-        _, unreadable = readable_min_isr(cluster, topics)
-        found[TOPIC_SETTINGS] = next(iter(unreadable.values()), None)
-    return found
-
-
-def _refusal_of(act: Callable[[], object]) -> ClusterError | None:
-    try:
-        act()
-    except ClusterError as error:
-        return error
-    return None
-
-
-def _refusal_to_move(cluster: KafkaCluster, live: Sequence[int]) -> ClusterError | None:
     # Kafka checks the right before the topic, and nothing can come of a topic that does not exist.
     nothing = TopicPartition(f"kafka-steward-probe-{secrets.token_hex(16)}", 0)
+    answer = _refusal_of(lambda: cluster.alter({nothing: tuple(live[:1])})[nothing])
+    missing = isinstance(answer, KafkaRefused) and answer.code in NO_SUCH_TOPIC
+    refusals: dict[str, ClusterError | None] = {MOVE: None if missing else answer}
+    if throttled and live:
+        rate = ConfigChange(ThrottleSide.FOLLOWER.rate_key, ConfigOp.SET, "1000000000")
+        refusals[BROKER_THROTTLE] = _refusal_of(lambda: cluster.check_broker_configs({live[0]: [rate]})[live[0]])
+    if throttled and topics:
+        entry = ConfigChange(ThrottleSide.FOLLOWER.replicas_key, ConfigOp.APPEND, "0:0")
+        refusals[TOPIC_THROTTLE] = _refusal_of(lambda: cluster.check_topic_configs({topics[0]: [entry]})[topics[0]])
+    if topics:
+        _, unreadable = readable_min_isr(cluster, topics)
+        refusals[TOPIC_SETTINGS] = next(iter(unreadable.values()), None)
+    return refusals
+
+
+def _refusal_of(request: Callable[[], ClusterError | None]) -> ClusterError | None:
+    """Return the error that a request returns or raises; None if Kafka lets us."""
     try:
-        answer = cluster.alter({nothing: tuple(live[:1])})[nothing]
-    except ClusterError as error:
-        return error
-    return None if isinstance(answer, KafkaRefused) and answer.code in NO_SUCH_TOPIC else answer
-
-
-def _refusal_to_throttle_brokers(cluster: KafkaCluster, broker: int) -> ClusterError | None:
-    change = ConfigChange(ThrottleSide.FOLLOWER.rate_key, ConfigOp.SET, "1000000000")
-    try:
-        return cluster.check_broker_configs({broker: [change]})[broker]
-    except ClusterError as error:
-        return error
-
-
-def _refusal_to_throttle_topics(cluster: KafkaCluster, topic: str) -> ClusterError | None:
-    change = ConfigChange(ThrottleSide.FOLLOWER.replicas_key, ConfigOp.APPEND, "0:0")
-    try:
-        return cluster.check_topic_configs({topic: [change]})[topic]
+        return request()
     except ClusterError as error:
         return error
 
@@ -266,9 +313,8 @@ def _balances_itself(cluster: KafkaCluster, snapshot: Snapshot) -> bool:
         values = cluster.broker_configs(live, [_OWN_BALANCER])
     except ClusterError:
         return False  # the rights are asked for by themselves
-    return any(of.get(_OWN_BALANCER) == "true" for of in values.values())
+    return any(config.get(_OWN_BALANCER) == "true" for config in values.values())
 
 
-def _name(items: Sequence[object]) -> str:
-    more = f" and {len(items) - _NAMED} more" if len(items) > _NAMED else ""
-    return (", ".join(map(str, items[:_NAMED])) or "none") + more
+def _name(items: Collection[object]) -> str:
+    return name_some(items, _NAMED) or "none"

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kafka_steward.doctor.commands import set_for_airflow
-from kafka_steward.doctor.findings import Finding, Level
+from kafka_steward.doctor.findings import Finding, Level, set_for_airflow
 from kafka_steward.errors import PlanError, StewardError
 from kafka_steward.planning.files.storage import Folder, is_object_store
 

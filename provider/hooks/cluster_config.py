@@ -49,7 +49,7 @@ class ConnectionFields:
             return self.host
         named = [server.strip() for server in self.host.split(",")]
         # An IPv6 address contains colons, within brackets.
-        return ",".join(each if ":" in each.rpartition("]")[2] else f"{each}:{self.port}" for each in named)
+        return ",".join(one if ":" in one.rpartition("]")[2] else f"{one}:{self.port}" for one in named)
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,12 @@ def cluster_config(
             "several with commas between them."
         )
     zookeeper = _zookeeper_options(fields, places)
+    spark_conn_id = places["spark_conn_id"]
+    if spark_conn_id is not None and not isinstance(spark_conn_id, str):
+        raise SettingError(
+            f"The spark_conn_id of the connection {fields.conn_id} is {spark_conn_id!r}; it takes the id of a "
+            "connection."
+        )
     return ClusterConfig(
         fields.conn_id,
         Settings.of(overrides, fields.extra, section),
@@ -110,19 +116,13 @@ def cluster_config(
         journal=_journal_location(fields, places, section) or _local_journal_url(fields, places, home, executor),
         expected_cluster_id=places["cluster_id"],
         zookeeper=zookeeper,
-        spark_conn_id=_text_or_none(fields.conn_id, "spark_conn_id", places["spark_conn_id"]),
+        spark_conn_id=spark_conn_id,
     )
 
 
 def runs_tasks_elsewhere(executor: str) -> bool:
     """Return whether Airflow's setting `executor`, which may name several, runs tasks on other hosts."""
-    return not all(_LOCAL.search(each.strip()) for each in executor.split(","))
-
-
-def _text_or_none(conn_id: str, name: str, value: Any) -> str | None:
-    if value is not None and not isinstance(value, str):
-        raise SettingError(f"The {name} of the connection {conn_id} is {value!r}; it takes the id of a connection.")
-    return value
+    return not all(_LOCAL.search(name.strip()) for name in executor.split(","))
 
 
 def _workspace_url(conn_id: str, place: str) -> str:

@@ -13,6 +13,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import util
 from pathlib import Path
@@ -24,8 +25,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from kafka_steward.errors import PlanningFailed, SettingError
-from kafka_steward.hooks.extra import parse_extra
-from kafka_steward.value_parsing import parse_boolean, shorten_value
+from kafka_steward.value_parsing import parse_boolean, parse_extra, shorten_value
 
 #: The connection that represents this machine. SparkSubmitHook would use YARN for a missing connection.
 LOCAL_CONN_ID = "kafka_steward_local_spark"
@@ -87,11 +87,6 @@ class SparkCluster:
         """Return whether its executors are pods of Kubernetes."""
         return self.url.startswith("k8s://")
 
-    @property
-    def is_yarn(self) -> bool:
-        """Return whether its executors are containers of YARN."""
-        return self.url.startswith("yarn")
-
     def refuse_what_cannot_work(self, workspace: str, env: Mapping[str, str], *, deploy_mode: str | None) -> None:
         """Raise one message if no job can work there. `deploy_mode` is the task's own; `env` is spark-submit's.
 
@@ -101,11 +96,18 @@ class SparkCluster:
             return
         _refuse_local_workspace(self, workspace)
         if not self.is_connect:
-            _refuse_cluster_mode(self, deploy_mode or self.deploy_mode)
-            _refuse_missing_kubernetes(self)
+            mode = deploy_mode or self.deploy_mode
+            if mode not in (None, "", "client"):
+                raise SettingError(
+                    f"The connection {self.conn_id} has the deploy mode {mode}, in which the driver would run on "
+                    "another machine, without this task's options and result; set deploy-mode to client."
+                )
+            if self.is_kubernetes:
+                _require_kubernetes_provider(self)
             _require_binary(self, env)
             _require_driver_python(self, env)
-            _require_yarn_configuration(self, env)
+            if self.url.startswith("yarn"):
+                _require_yarn_configuration(self, env)
         _require_answer(self, env)
 
 
@@ -219,25 +221,18 @@ def _read_list(conn_id: str, key: str, value: Any) -> str:
 
 
 def _read_object(conn_id: str, key: str, value: Any) -> dict[str, str]:
-    found = value
     if isinstance(value, str):
-        try:
-            found = json.loads(value)
-        except ValueError:
-            found = None
-    entries = found.items() if isinstance(found, dict) else [("", found)]
-    wrong = [name for name, each in entries if not name or not isinstance(each, str | int | float)]
+        with suppress(ValueError):
+            value = json.loads(value)
+    entries = value.items() if isinstance(value, dict) else [("", value)]
+    wrong = [name for name, text in entries if not name or not isinstance(text, str | int | float)]
     if wrong:
         # Without the value: it may be a credential, or hold one.
         raise SettingError(
             f"The {key} of the connection {conn_id} cannot be used{f' because of {wrong[0]}' if wrong[0] else ''}; it "
             "takes a JSON object of texts, numbers, true and false."
         )
-    return {str(name): _spark_text(each) for name, each in found.items()}
-
-
-def _spark_text(value: str | float) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return {str(name): str(text).lower() if isinstance(text, bool) else str(text) for name, text in entries}
 
 
 def _read_conf(conn_id: str, key: str, value: Any) -> dict[str, str]:
@@ -281,22 +276,12 @@ def _refuse_local_workspace(spark: SparkCluster, uri: str) -> None:
         )
 
 
-def _refuse_cluster_mode(spark: SparkCluster, mode: str | None) -> None:
-    if mode not in (None, "", "client"):
-        raise SettingError(
-            f"The connection {spark.conn_id} has the deploy mode {mode}, in which the driver would run on another "
-            "machine, without this task's options and result; set deploy-mode to client."
-        )
-
-
-def _refuse_missing_kubernetes(spark: SparkCluster) -> None:
-    if not spark.is_kubernetes:
-        return
+def _require_kubernetes_provider(spark: SparkCluster) -> None:
     try:
-        found = util.find_spec("airflow.providers.cncf.kubernetes.kube_client")
+        installed = util.find_spec("airflow.providers.cncf.kubernetes.kube_client")
     except ModuleNotFoundError:
-        found = None
-    if found is None:
+        installed = None
+    if installed is None:
         raise SettingError(
             f"Spark runs on {spark.url}, for which Airflow's Spark provider needs its Kubernetes provider; install "
             "apache-airflow-providers-cncf-kubernetes on the workers."
@@ -326,8 +311,6 @@ def _require_driver_python(spark: SparkCluster, env: Mapping[str, str]) -> None:
 
 def _require_yarn_configuration(spark: SparkCluster, env: Mapping[str, str]) -> None:
     """Refuse YARN without the configuration of Hadoop's clients, for which spark-submit has a Java trace."""
-    if not spark.is_yarn:
-        return
     given = {name: value for name in _HADOOP_FOLDERS if (value := env.get(name) or os.environ.get(name))}
     if not given and not _has_environment_script(spark, env):
         raise SettingError(
@@ -359,16 +342,11 @@ def _require_answer(spark: SparkCluster, env: Mapping[str, str]) -> None:
     addresses = _listening_addresses(spark)
     errors = [error for error in map(_connection_error, addresses) if error]
     if addresses and len(errors) == len(addresses):
+        server = "Spark Connect server" if spark.is_connect else "Spark master"
         raise PlanningFailed(
-            f"{_server_name(spark)} at {spark.url} does not answer ({errors[-1]}); check that it runs, and host and "
-            f"port of the connection {spark.conn_id}."
+            f"The {'Kubernetes API' if spark.is_kubernetes else server} at {spark.url} does not answer ({errors[-1]}); "
+            f"check that it runs, and host and port of the connection {spark.conn_id}."
         )
-
-
-def _server_name(spark: SparkCluster) -> str:
-    if spark.is_kubernetes:
-        return "The Kubernetes API"
-    return "The Spark Connect server" if spark.is_connect else "The Spark master"
 
 
 def _listening_addresses(spark: SparkCluster) -> Sequence[tuple[str, int]]:
@@ -378,8 +356,8 @@ def _listening_addresses(spark: SparkCluster) -> Sequence[tuple[str, int]]:
         return [(api.hostname or "", api.port or _PORTS[api.scheme])]
     if scheme not in _PORTS:
         return ()
-    found = [urlsplit(f"//{each.strip()}") for each in rest.split(",")]
-    return [(each.hostname or "", each.port or _PORTS[scheme]) for each in found]
+    servers = [urlsplit(f"//{server.strip()}") for server in rest.split(",")]
+    return [(server.hostname or "", server.port or _PORTS[scheme]) for server in servers]
 
 
 def _connection_error(address: tuple[str, int]) -> str | None:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 import sqlalchemy as sa
@@ -37,7 +36,6 @@ from kafka_steward.hooks.cluster_config import (
     journal_url,
     refuse_airflow_database,
 )
-from kafka_steward.hooks.extra import parse_extra
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.document import is_printable_text, parse_json
 from kafka_steward.journal.listing import quarantine_document
@@ -45,6 +43,7 @@ from kafka_steward.journal.schema import tables
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.tree import Node
 from kafka_steward.settings import SETTINGS, Settings
+from kafka_steward.value_parsing import parse_extra
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -54,8 +53,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ClusterIdPin", "ClusterSession", "StewardHook"]
 
-
-_NODE_FIELDS = tuple(each.name for each in fields(Node))
 
 #: The journal is keyed by cluster.id; data that precedes the id is kept under this key, which no cluster has.
 _NO_CLUSTER = "connections"
@@ -150,9 +147,7 @@ class ClusterSession:
     def __enter__(self) -> ClusterSession:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -195,8 +190,9 @@ class StewardHook(BaseHook):
         section = _read_config_section()
         for setting in (fields.extra.get("journal"), section.get("journal")):
             _mask_secrets(find_secrets(setting))
+        home = Path(os.path.expandvars(os.environ.get("AIRFLOW_HOME", "~/airflow"))).expanduser()
         executor = conf.get("core", "executor", fallback="LocalExecutor")
-        access = cluster_config(fields, kafka, section, self.overrides, _airflow_home(), executor=executor)
+        access = cluster_config(fields, kafka, section, self.overrides, home, executor=executor)
         _mask_secrets(find_client_secrets(access.client))
         return access
 
@@ -221,12 +217,14 @@ class StewardHook(BaseHook):
         Raises ClusterUnreachable, AuthenticationFailed, SettingError, and WrongCluster if the same bootstrap servers
         answered with another cluster.id before: two clusters must never share a journal's records.
         """
-        _quiet_migration_logs()
-        memory = ClusterIdPin(self._journal_url)
-        cluster = KafkaCluster(
-            self.access.client, expected_cluster_id=self.access.expected_cluster_id or memory.get(self.access)
-        )
-        memory.set(self.access, cluster.cluster_id)
+        # A task's log reports the changes to the cluster, which the log of each migration would hide.
+        migrations = logging.getLogger("alembic.runtime.migration")
+        if migrations.level == logging.NOTSET:
+            migrations.setLevel(logging.WARNING)
+        pin = ClusterIdPin(self.journal_url)
+        known = self.access.expected_cluster_id or pin.get(self.access)
+        cluster = KafkaCluster(self.access.client, expected_cluster_id=known)
+        pin.set(self.access, cluster.cluster_id)
         return cluster
 
     def cluster_id(self) -> str:
@@ -234,8 +232,7 @@ class StewardHook(BaseHook):
 
         A known id needs no connection, so the journal of a dead cluster can be opened too.
         """
-        known = self.access.expected_cluster_id or ClusterIdPin(self._journal_url).get(self.access)
-        if known:
+        if known := self._known_cluster_id():
             return known
         with self.cluster() as cluster:
             return cluster.cluster_id
@@ -249,7 +246,7 @@ class StewardHook(BaseHook):
         """
         zookeeper = self.access.zookeeper
         options = None if zookeeper is None else replace(zookeeper, kafkas=kafkas)
-        journal = open_journal(self._journal_url, cluster_id, zookeeper=options, compare=compare)
+        journal = open_journal(self.journal_url, cluster_id, zookeeper=options, compare=compare)
         try:
             if journal.identity is not None:
                 journal.identity.require_same_journal(self.expected_origin)
@@ -258,10 +255,17 @@ class StewardHook(BaseHook):
             raise
         return journal
 
-    @property
+    def _known_cluster_id(self) -> str | None:
+        return self.access.expected_cluster_id or ClusterIdPin(self.journal_url).get(self.access)
+
+    @cached_property
     def journal_url(self) -> str:
         """The SQLAlchemy URL of the journal's database; it may contain a password. Raises SettingError."""
-        return self._journal_url
+        url = journal_url(self.access.journal, self._sql_connection)
+        text = url.render_as_string(hide_password=False)
+        _mask_secrets(find_secrets(text))
+        refuse_airflow_database(url)
+        return text
 
     def stored_cluster_id(self, reader: JournalReader) -> str | None:
         """Return the configured or stored cluster.id of these bootstrap servers, from the database alone."""
@@ -269,8 +273,8 @@ class StewardHook(BaseHook):
             return self.access.expected_cluster_id
         node, path = tables.node, _cluster_id_path(self.access)
         stored = sa.select(node).where(node.c.cluster_id == _NO_CLUSTER, node.c.path == path)
-        found = [Node(**{name: row[name] for name in _NODE_FIELDS}) for row in reader.rows(stored)]
-        return _parse_cluster_id(found[0] if found else None)
+        nodes = [Node(**{field.name: row[field.name] for field in fields(Node)}) for row in reader.rows(stored)]
+        return _parse_cluster_id(nodes[0] if nodes else None)
 
     def reader(self) -> JournalReader:
         """Open the journal for reading: its database only, whatever cluster. The caller closes it.
@@ -279,7 +283,7 @@ class StewardHook(BaseHook):
         """
         from kafka_steward.page_data.reader import open_reader  # noqa: PLC0415 - not needed to parse a DAG
 
-        return open_reader(self._journal_url)
+        return open_reader(self.journal_url)
 
     @contextmanager
     def watch_reports(self) -> Iterator[WatchReports | None]:
@@ -290,11 +294,11 @@ class StewardHook(BaseHook):
         from kafka_steward.journal.sql.database import open_database  # noqa: PLC0415 - the same
         from kafka_steward.journal.sql.watch_reports import WatchReports  # noqa: PLC0415
 
-        known = self.access.expected_cluster_id or ClusterIdPin(self._journal_url).get(self.access)
+        known = self._known_cluster_id()
         if not known:
             yield None
             return
-        with closing(open_database(self._journal_url, known, platform.node())) as database:
+        with closing(open_database(self.journal_url, known, platform.node())) as database:
             yield WatchReports(database)
 
     def open(self) -> ClusterSession:
@@ -320,14 +324,6 @@ class StewardHook(BaseHook):
                 return True, f"Cluster {cluster.cluster_id} in {cluster.mode_text} answers; live brokers: {brokers}."
         except StewardError as error:
             return False, str(error)
-
-    @cached_property
-    def _journal_url(self) -> str:
-        url = journal_url(self.access.journal, self._sql_connection)
-        text = url.render_as_string(hide_password=False)
-        _mask_secrets(find_secrets(text))
-        refuse_airflow_database(url)
-        return text
 
     def _find_connection(self, conn_id: str) -> Connection:
         # Each look-up is a request to Airflow's API server.
@@ -359,16 +355,8 @@ def _select_submission(access: ClusterConfig, cluster: KafkaCluster, journal: Jo
             f"The connection {access.conn_id} submits through ZooKeeper, and has no setting zookeeper; set it, or "
             "set submission to admin."
         )
-    return cast(
-        "KafkaCluster", ZnodeReassignmentClient(cluster, journal.tree)
-    )  # all methods except `alter` are the cluster's own
-
-
-def _quiet_migration_logs() -> None:
-    # A task's log reports the changes to the cluster, which the log of each migration would hide.
-    logger = logging.getLogger("alembic.runtime.migration")
-    if logger.level == logging.NOTSET:
-        logger.setLevel(logging.WARNING)
+    # All methods except `alter` are the cluster's own.
+    return cast("KafkaCluster", ZnodeReassignmentClient(cluster, journal.tree))
 
 
 def _mask_secrets(secrets: Sequence[str]) -> None:
@@ -382,7 +370,3 @@ def _read_config_section() -> dict[str, Any]:
     # The output of a command ends with a newline.
     given = {name: (conf.get("kafka_steward", name, fallback=None) or "").strip() for name in names}
     return {name: value for name, value in given.items() if value}
-
-
-def _airflow_home() -> Path:
-    return Path(os.path.expandvars(os.environ.get("AIRFLOW_HOME", "~/airflow"))).expanduser()

@@ -9,6 +9,7 @@ from enum import Enum
 from hashlib import sha256
 from typing import Any
 
+from kafka_steward.assignment import name_some
 from kafka_steward.escaping import printable, utc_text
 from kafka_steward.page_address import plan_url
 
@@ -196,8 +197,7 @@ def _fact_text(name: str, value: Any) -> str:
     if name == "since_ms":
         return utc_text(int(value))
     if isinstance(value, Collection) and not isinstance(value, str):
-        rest = f" and {len(value) - _NAMED} more" if len(value) > _NAMED else ""
-        return ", ".join(map(str, list(value)[:_NAMED])) + rest
+        return name_some(value, _NAMED)
     return str(value)
 
 

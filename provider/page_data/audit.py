@@ -14,13 +14,9 @@ from kafka_steward.journal.audit import Action, StoredAuditRecord
 from kafka_steward.journal.columns import AUDIT, Column
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.audit import to_stored_record
-from kafka_steward.page_data.cursors import from_cursor, to_cursor
-from kafka_steward.page_data.reader import JournalReader, Page
+from kafka_steward.page_data.reader import MOST_ROWS, JournalReader, Page, from_cursor
 
 _audit = tables.audit
-
-#: The most rows of a page, and the rows that the file reads at once.
-MOST_ROWS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +49,9 @@ def audit(
 
     Raises RequestError for another cursor.
     """
-    limit = min(limit, MOST_ROWS)
     last = None if after is None else from_cursor(after, (int, int))
-    rows = reader.rows(_query(cluster_id, chosen or AuditFilter(), last).limit(limit + 1))
-    found = tuple(map(to_stored_record, rows[:limit]))
-    return Page(found, to_cursor(found[-1].when_ms, found[-1].id) if len(rows) > limit else None)
+    query = _query(cluster_id, chosen or AuditFilter(), last)
+    return reader.page(query, limit, to_stored_record, lambda row: (row.when_ms, row.id))
 
 
 def audit_csv(reader: JournalReader, cluster_id: str, chosen: AuditFilter | None = None) -> Iterator[tuple[str, ...]]:
@@ -68,9 +62,9 @@ def audit_csv(reader: JournalReader, cluster_id: str, chosen: AuditFilter | None
     yield tuple(column.name for column in AUDIT)
     last: tuple[Any, ...] | None = None
     while rows := reader.rows(_query(cluster_id, chosen or AuditFilter(), last).limit(MOST_ROWS)):
-        found = [to_stored_record(row) for row in rows]
-        yield from (tuple(_csv_cell(column, row) for column in AUDIT) for row in found)
-        last = (found[-1].when_ms, found[-1].id)
+        records = list(map(to_stored_record, rows))
+        yield from (tuple(_csv_cell(column, record) for column in AUDIT) for record in records)
+        last = (records[-1].when_ms, records[-1].id)
 
 
 def _query(cluster_id: str, chosen: AuditFilter, last: tuple[Any, ...] | None) -> sa.Select[Any]:

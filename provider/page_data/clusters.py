@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -109,11 +109,6 @@ class ClusterSummary:
     counts: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def poll_age_ms(self) -> int | None:
-        """The milliseconds since the last successful check for failed brokers."""
-        return None if self.polled_ms is None else max(0, self.now_ms - self.polled_ms)
-
-    @property
     def running(self) -> RunningPlan | None:
         """The unfinished plan to show first."""
         return self.plans[0] if self.plans else None
@@ -130,9 +125,13 @@ class Poll:
 
 def fleet(reader: JournalReader) -> tuple[ClusterSummary, ...]:
     """Return all clusters of the journal, those that need a person first, then by connection and id."""
-    found = _summaries(reader, None)
     order = list(ClusterState)
-    return tuple(sorted(found, key=lambda each: (order.index(each.state), each.conn_ids, each.cluster_id)))
+    return tuple(
+        sorted(
+            _summaries(reader, None),
+            key=lambda summary: (order.index(summary.state), summary.conn_ids, summary.cluster_id),
+        )
+    )
 
 
 def cluster(reader: JournalReader, cluster_id: str) -> ClusterSummary | None:
@@ -145,57 +144,60 @@ def _summaries(reader: JournalReader, cluster_id: str | None) -> list[ClusterSum
 
     def of(table: sa.Table) -> sa.ColumnElement[bool]:
         # The ids of all clusters, where all are shown: every index begins with the id.
-        return table.c.cluster_id.in_(_cluster_ids()) if cluster_id is None else table.c.cluster_id == cluster_id
+        ids = sa.select(tables.journal.c.cluster_id)
+        return table.c.cluster_id.in_(ids) if cluster_id is None else table.c.cluster_id == cluster_id
 
+    journal, check, poll, plan = tables.journal, tables.watch_check, tables.poll, tables.plan
+    broker, document = tables.broker, tables.document
+    facts: dict[str, dict[str, Any]] = defaultdict(dict)
     with reader.connection() as opened:
         at_ms = int(opened.execute(sa.select(now_ms())).scalar_one())
-        ids = opened.execute(_cluster_ids().where(of(tables.journal))).scalars().all()
-        found = {each: ClusterSummary(each, at_ms) for each in ids}
-        parts: tuple[tuple[str, Iterable[tuple[str, Any]]], ...] = (
-            ("checks", _grouped(opened, sa.select(tables.watch_check).where(of(tables.watch_check)), check_from_row)),
-            ("polls", _grouped(opened, sa.select(tables.poll).where(of(tables.poll)), _poll)),
-            ("plans", _grouped(opened, _unfinished_plans().where(of(tables.plan)), _running_plan)),
+        ids = opened.execute(sa.select(journal.c.cluster_id).where(of(journal))).scalars().all()
+        lists: tuple[tuple[str, sa.Select[Any], Callable[[sa.RowMapping], Any]], ...] = (
+            ("checks", sa.select(check).where(of(check)), check_from_row),
+            ("polls", sa.select(poll).where(of(poll)), lambda row: Poll(row["kind"], row["host"], row["at_ms"])),
+            ("plans", _unfinished_plans().where(of(plan)), _running_plan),
         )
-        for name, rows in parts:
-            found |= {each: replace(found[each], **{name: several}) for each, several in rows if each in found}
-        found |= _with_connections(found, opened.execute(_connections()).scalars().all())
-        found |= _with_counts(found, opened.execute(_latest_health().where(of(tables.journal))).all())
-        found |= _with_brokers(found, opened.execute(_broker_counts().where(of(tables.broker))).all())
-        found |= _with_switches(found, opened.execute(_switches().where(of(tables.document))).all())
-        found |= _with_approvals(found, opened.execute(_asked(at_ms).where(of(tables.plan))).all())
-    return [_judge(each) for each in found.values()]
+        for name, query, read in lists:
+            for row in opened.execute(query).mappings():
+                of_cluster = facts[row["cluster_id"]]
+                of_cluster[name] = (*of_cluster.get(name, ()), read(row))
+        for conn_id, id_ in _connections(opened):
+            facts[id_]["conn_ids"] = (*facts[id_].get("conn_ids", ()), conn_id)
+        live = sa.func.sum(sa.case((broker.c.live, 1), else_=0))
+        disabled = (document.c.kind == "disabled") & of(document)
+        asked = (plan.c.approval == "asked") & plan.c.status.is_(None) & (plan.c.expires_ms > at_ms) & of(plan)
+        values: tuple[tuple[sa.Select[Any], Callable[..., dict[str, Any]]], ...] = (
+            (_latest_health().where(of(journal)), _health_facts),
+            (
+                sa.select(broker.c.cluster_id, sa.func.count(), live).where(of(broker)).group_by(broker.c.cluster_id),
+                lambda count, alive: {"brokers": int(count), "live_brokers": int(alive)},
+            ),
+            (
+                sa.select(document.c.cluster_id, document.c.documents).where(disabled),
+                lambda documents: {"switch": Switch(**documents[0])} if documents else {},
+            ),
+            (
+                sa.select(plan.c.cluster_id, sa.func.count()).where(asked).group_by(plan.c.cluster_id),
+                lambda count: {"approvals": int(count)},
+            ),
+        )
+        for query, facts_of in values:
+            for id_, *columns in opened.execute(query):
+                facts[id_] |= facts_of(*columns)
+    return [_judge(ClusterSummary(id_, at_ms, **facts[id_])) for id_ in ids]
 
 
-def _cluster_ids() -> sa.Select[Any]:
-    return sa.select(tables.journal.c.cluster_id)
-
-
-def _connections() -> sa.Select[Any]:
-    """Return the query of the documents by which the hook knows clusters again."""
+def _connections(opened: sa.Connection) -> Iterator[tuple[str, str]]:
+    """Yield the connections in the documents by which the hook knows clusters again, with the ids of their clusters."""
     node = tables.node
     below = (node.c.path > "/steward/connections/") & (node.c.path < "/steward/connections0")
-    return sa.select(node.c.data).where((node.c.cluster_id == _CONNECTIONS) & below).limit(_MOST_CONNECTIONS)
-
-
-def _with_connections(found: Mapping[str, ClusterSummary], texts: Sequence[str]) -> dict[str, ClusterSummary]:
-    named: dict[str, set[str]] = defaultdict(set)
-    for text in texts:
+    query = sa.select(node.c.data).where((node.c.cluster_id == _CONNECTIONS) & below).limit(_MOST_CONNECTIONS)
+    for text in opened.execute(query).scalars():
         with suppress(ValueError, RecursionError):
             document = json.loads(text)
             if isinstance(document, dict) and isinstance(document.get("conn_id"), str):
-                named[str(document.get("cluster_id"))].add(document["conn_id"])
-    return {each: replace(found[each], conn_ids=tuple(sorted(names))) for each, names in named.items() if each in found}
-
-
-def _grouped(opened: sa.Connection, query: sa.Select[Any], read: Any) -> list[tuple[str, tuple[Any, ...]]]:
-    groups: dict[str, list[Any]] = defaultdict(list)
-    for row in opened.execute(query).mappings():
-        groups[row["cluster_id"]].append(read(row))
-    return [(cluster_id, tuple(rows)) for cluster_id, rows in groups.items()]
-
-
-def _poll(row: sa.RowMapping) -> Poll:
-    return Poll(row["kind"], row["host"], row["at_ms"])
+                yield document["conn_id"], str(document.get("cluster_id"))
 
 
 def _unfinished_plans() -> sa.Select[Any]:
@@ -203,17 +205,10 @@ def _unfinished_plans() -> sa.Select[Any]:
     joined = plan.outerjoin(progress, (progress.c.cluster_id == plan.c.cluster_id) & (progress.c.plan == plan.c.digest))
     columns = [column.label(f"progress_{column.name}") for column in progress.c if column.name != "series"]
     unfinished = [status for status in PlanStatus if not status.finished]
-    return (
-        sa.select(*without_details(), *columns)
-        .select_from(joined)
-        .where(plan.c.status.in_(unfinished))
-        .order_by(_running_first(plan.c.status), plan.c.listed_ms.desc())
-    )
-
-
-def _running_first(status: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
-    order = (PlanStatus.STUCK, PlanStatus.RUNNING, PlanStatus.PUBLISHED)
-    return sa.case(*((status == each, place) for place, each in enumerate(order)), else_=len(order))
+    first = (PlanStatus.STUCK, PlanStatus.RUNNING, PlanStatus.PUBLISHED)
+    order = sa.case(*((plan.c.status == status, place) for place, status in enumerate(first)), else_=len(first))
+    query = sa.select(*without_details(), *columns).select_from(joined).where(plan.c.status.in_(unfinished))
+    return query.order_by(order, plan.c.listed_ms.desc())
 
 
 def _running_plan(row: sa.RowMapping) -> RunningPlan:
@@ -237,92 +232,41 @@ def _latest_health() -> sa.Select[Any]:
     return sa.select(journal.c.cluster_id, *values)
 
 
-def _with_counts(found: Mapping[str, ClusterSummary], rows: Sequence[Any]) -> dict[str, ClusterSummary]:
-    changed = {}
-    for cluster_id, at_ms, text in rows:
-        if cluster_id not in found or text is None:
-            continue
-        counts = json.loads(text)
-        changed[cluster_id] = replace(
-            found[cluster_id],
-            measured_ms=at_ms,
-            counts=counts,
-            under_replicated=_whole(counts.get("under_replicated_partitions")),
-            under_min_isr=_whole(counts.get("under_min_isr_partitions")),
-            offline=_whole(counts.get("offline_partitions")),
-            reassigning=_whole(counts.get("reassigning_partitions")),
-        )
-    return changed
-
-
-def _whole(number: float | None) -> int | None:
-    return None if number is None else int(number)
-
-
-def _broker_counts() -> sa.Select[Any]:
-    broker = tables.broker
-    live = sa.func.sum(sa.case((broker.c.live, 1), else_=0))
-    return sa.select(broker.c.cluster_id, sa.func.count(), live).group_by(broker.c.cluster_id)
-
-
-def _with_brokers(found: Mapping[str, ClusterSummary], rows: Sequence[Any]) -> dict[str, ClusterSummary]:
-    return {
-        cluster_id: replace(found[cluster_id], brokers=int(count), live_brokers=int(live))
-        for cluster_id, count, live in rows
-        if cluster_id in found
-    }
-
-
-def _switches() -> sa.Select[Any]:
-    document = tables.document
-    return sa.select(document.c.cluster_id, document.c.documents).where(document.c.kind == "disabled")
-
-
-def _with_switches(found: Mapping[str, ClusterSummary], rows: Sequence[Any]) -> dict[str, ClusterSummary]:
-    return {
-        cluster_id: replace(found[cluster_id], switch=Switch(**documents[0]))
-        for cluster_id, documents in rows
-        if documents and cluster_id in found
-    }
-
-
-def _asked(at_ms: int) -> sa.Select[Any]:
-    plan = tables.plan
-    waits = (plan.c.approval == "asked") & plan.c.status.is_(None) & (plan.c.expires_ms > at_ms)
-    return sa.select(plan.c.cluster_id, sa.func.count()).where(waits).group_by(plan.c.cluster_id)
-
-
-def _with_approvals(found: Mapping[str, ClusterSummary], rows: Sequence[Any]) -> dict[str, ClusterSummary]:
-    return {each: replace(found[each], approvals=int(count)) for each, count in rows if each in found}
+def _health_facts(measured_ms: int | None, text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    counts = json.loads(text)
+    names = ("under_replicated", "under_min_isr", "offline", "reassigning")
+    known = {name: counts.get(f"{name}_partitions") for name in names}
+    whole = {name: None if count is None else int(count) for name, count in known.items()}
+    return {"measured_ms": measured_ms, "counts": counts, **whole}
 
 
 def _judge(found: ClusterSummary) -> ClusterSummary:
     """Return the summary with what its checks and plans say together."""
-    checks = sorted(found.checks, key=lambda each: -each.at_ms)
-    failures = next((each for each in checks if each.kind == FAILURES and not each.failures), None)
-    failures = failures or next((each for each in checks if each.kind == FAILURES), None)
+    checks = sorted(found.checks, key=lambda check: -check.at_ms)
+    of_brokers = [check for check in checks if check.kind == FAILURES]
+    failures = next((check for check in of_brokers if not check.failures), of_brokers[0] if of_brokers else None)
     failing = _failing(checks, found.polls)
     known = replace(
         found,
         checks=tuple(checks),
-        conn_ids=tuple(sorted({*found.conn_ids, *(each.conn_id for each in checks)})),
-        polled_ms=max((each.at_ms for each in found.polls if each.kind == FAILURES), default=None),
+        conn_ids=tuple(sorted({*found.conn_ids, *(check.conn_id for check in checks)})),
+        polled_ms=max((poll.at_ms for poll in found.polls if poll.kind == FAILURES), default=None),
         failed_brokers=() if failures is None else failures.brokers,
         due_ms=None if failures is None else failures.due_ms,
-        sentence="" if failures is None else failures.sentence,
+        sentence=failing.error if failing else failures.sentence if failures else "",
         failures=0 if failing is None else failing.failures,
     )
-    if failing is not None:
-        known = replace(known, sentence=failing.error)
     return replace(known, state=_state(known, failures, failing))
 
 
 def _failing(checks: Sequence[CheckReport], polls: Sequence[Poll]) -> CheckReport | None:
     """Return the report of a check that fails and that no other host has made since."""
-    for each in checks:
-        since = max((poll.at_ms for poll in polls if poll.kind == each.kind), default=0)
-        if each.failures and each.failing_ms is not None and since <= each.failing_ms:
-            return each
+    for check in checks:
+        since = max((poll.at_ms for poll in polls if poll.kind == check.kind), default=0)
+        if check.failures and check.failing_ms is not None and since <= check.failing_ms:
+            return check
     return None
 
 
@@ -338,18 +282,18 @@ _BY_CHECK = {
 
 
 def _state(found: ClusterSummary, failures: CheckReport | None, failing: CheckReport | None) -> ClusterState:
-    heard_ms = max([*(each.at_ms for each in found.checks), *(each.at_ms for each in found.polls)], default=0)
-    running = [each.plan for each in found.plans if each.plan.status is PlanStatus.RUNNING]
+    reported_ms = max([*(check.at_ms for check in found.checks), *(poll.at_ms for poll in found.polls)], default=0)
+    running = [plan.plan for plan in found.plans if plan.plan.status is PlanStatus.RUNNING]
     by_check = None if failures is None else _BY_CHECK.get(failures.state)
     conditions = {
-        ClusterState.UNWATCHED: found.now_ms - heard_ms > UNWATCHED_MS,
+        ClusterState.UNWATCHED: found.now_ms - reported_ms > UNWATCHED_MS,
         ClusterState.FAILING: failing is not None,
         ClusterState.OUTAGE: by_check is ClusterState.OUTAGE,
         ClusterState.OFFLINE: bool(found.offline),
-        ClusterState.STUCK: any(each.plan.status is PlanStatus.STUCK for each in found.plans),
+        ClusterState.STUCK: any(plan.plan.status is PlanStatus.STUCK for plan in found.plans),
         ClusterState.FAILED: by_check is ClusterState.FAILED,
         ClusterState.WAITING: by_check is ClusterState.WAITING,
-        ClusterState.HEALING: by_check is ClusterState.HEALING or any(each.operation == "heal" for each in running),
+        ClusterState.HEALING: by_check is ClusterState.HEALING or any(plan.operation == "heal" for plan in running),
         ClusterState.MOVING: bool(running),
         ClusterState.DEGRADED: bool(found.under_replicated or found.counts.get("pending_replicas")),
         ClusterState.DISABLED: found.switch is not None,

@@ -12,11 +12,7 @@ from kafka_steward.journal.records import MoveRow, MoveState, PlanStatus
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.moves import MOVE_COLUMNS, to_move_row
 from kafka_steward.journal.sql.plan_reports import plan_from_row, progress_from_row, without_details
-from kafka_steward.page_data.cursors import from_cursor, to_cursor
-from kafka_steward.page_data.reader import JournalReader, Page
-
-#: The most rows of a page.
-MOST_ROWS = 500
+from kafka_steward.page_data.reader import JournalReader, Page, from_cursor
 
 _plan, _move, _progress = tables.plan, tables.plan_move, tables.progress
 
@@ -28,25 +24,14 @@ def plans(
 
     Plans that wait for their approval are among them: they have no `status`. Raises RequestError for another cursor.
     """
-    limit = min(limit, MOST_ROWS)
     listed = _plan.c.status.is_not(None) | _plan.c.asked_ms.is_not(None)  # nobody was asked where a rule approved
     query = sa.select(*without_details()).where((_plan.c.cluster_id == cluster_id) & listed)
     if unfinished:
         query = query.where(_plan.c.status.in_([status for status in PlanStatus if not status.finished]))
     if after is not None:
         query = query.where(sa.tuple_(_plan.c.listed_ms, _plan.c.digest) < sa.tuple_(*from_cursor(after, (int, str))))
-    rows = reader.rows(query.order_by(_plan.c.listed_ms.desc(), _plan.c.digest.desc()).limit(limit + 1))
-    found = tuple(map(plan_from_row, rows[:limit]))
-    return Page(found, to_cursor(found[-1].listed_ms, found[-1].digest) if len(rows) > limit else None)
-
-
-def waiting_approvals(reader: JournalReader, cluster_id: str) -> tuple[PlanReport, ...]:
-    """Return the plans that wait for an answer in Airflow, the oldest first."""
-    asked = (_plan.c.approval == "asked") & _plan.c.status.is_(None)
-    query = sa.select(*without_details()).where((_plan.c.cluster_id == cluster_id) & asked)
-    now_ms = reader.now_ms()
-    found = map(plan_from_row, reader.rows(query.order_by(_plan.c.asked_ms).limit(MOST_ROWS)))
-    return tuple(each for each in found if each.approval and (each.approval.expires_ms or now_ms + 1) > now_ms)
+    query = query.order_by(_plan.c.listed_ms.desc(), _plan.c.digest.desc())
+    return reader.page(query, limit, plan_from_row, lambda plan: (plan.listed_ms, plan.digest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +83,10 @@ def moves(
 
     With `states`, only moves in one of them. Raises RequestError for another cursor.
     """
-    limit = min(limit, MOST_ROWS)
     query = sa.select(*MOVE_COLUMNS).where((_move.c.cluster_id == cluster_id) & (_move.c.plan == digest))
     if states:
         query = query.where(_move.c.state.in_(list(states)))
     if after is not None:
         query = query.where(sa.tuple_(_move.c.topic, _move.c.partition) > sa.tuple_(*from_cursor(after, (str, int))))
-    with reader.connection() as opened:
-        rows = opened.execute(query.order_by(_move.c.topic, _move.c.partition).limit(limit + 1)).all()
-    found = tuple(to_move_row(*values) for values in rows[:limit])
-    return Page(found, to_cursor(*found[-1].topic_partition) if len(rows) > limit else None)
+    query = query.order_by(_move.c.topic, _move.c.partition)
+    return reader.page(query, limit, lambda row: to_move_row(*row.values()), lambda row: row.topic_partition)

@@ -1,24 +1,34 @@
-"""The journal's database, opened for reading: it changes nothing in it, and needs neither Kafka nor ZooKeeper."""
+"""The journal's database, opened for reading: it changes nothing in it, and needs neither Kafka nor ZooKeeper.
+
+A long list is read in pages. A cursor is the place after which the next page begins, as a text for a URL.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
 import platform
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import sqlalchemy as sa
 
+from kafka_steward.errors import RequestError
 from kafka_steward.journal.sql.database import as_journal_error, open_reading_engine
 from kafka_steward.journal.sql.dialect import now_ms
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
 T = TypeVar("T")
+
+#: The most rows of a page.
+MOST_ROWS = 500
+#: Characters of a cursor.
+_LONGEST = 2_000
+_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,19 @@ class JournalReader:
         with self.connection() as opened:
             return opened.execute(query).mappings().all()
 
+    def page(
+        self,
+        query: sa.Select[Any],
+        limit: int,
+        read: Callable[[sa.RowMapping], T],
+        place: Callable[[T], tuple[int | str, int | str]],
+    ) -> Page[T]:
+        """Return the first `limit` rows of a query as `read` returns them; `place` returns the keys of its order."""
+        limit = min(limit, MOST_ROWS)
+        rows = self.rows(query.limit(limit + 1))
+        shown = tuple(map(read, rows[:limit]))
+        return Page(shown, to_cursor(*place(shown[-1])) if len(rows) > limit else None)
+
     def now_ms(self) -> int:
         """Return the time of the database's clock, in milliseconds since 1970."""
         with self.connection() as opened:
@@ -61,9 +84,7 @@ class JournalReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -74,3 +95,21 @@ def open_reader(url: str, *, host: str | None = None) -> JournalReader:
     there is no journal yet, if its tables are of another version, or if it belongs to another host.
     """
     return JournalReader(open_reading_engine(url, host or platform.node()))
+
+
+def to_cursor(*values: int | str) -> str:
+    """Return the cursor with these values, the keys of the last row of a page."""
+    return base64.urlsafe_b64encode(json.dumps(values).encode()).decode().rstrip("=")
+
+
+def from_cursor(text: str, kinds: Sequence[type[int | str]]) -> tuple[int | str, ...]:
+    """Return the values of a cursor, of these kinds. Raises RequestError for any other text."""
+    values: Any = None
+    if len(text) <= _LONGEST:
+        with suppress(ValueError, RecursionError):
+            values = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    is_cursor = isinstance(values, list) and [type(value) for value in values] == list(kinds)
+    # A database refuses a number that its column cannot hold.
+    if not is_cursor or any(isinstance(value, int) and abs(value) > _LARGEST for value in values):
+        raise RequestError("This page of the list does not exist; begin at its first page.")
+    return tuple(values)

@@ -22,7 +22,8 @@ from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 from fastapi import Depends
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
+from sqlalchemy.orm import Session
 
 from kafka_steward.cluster_tag import STEWARD_TAG, cluster_tag, tagged_conn_id, tagged_workflow
 
@@ -84,37 +85,20 @@ class AirflowAccess:
     def visible_clusters(self) -> VisibleClusters:
         """Return the clusters of which the user may read a DAG, and the connections that no DAG uses."""
         with create_session() as session:
-            rows = session.execute(
-                select(DagTag.dag_id, DagTag.name, DagModel.is_paused)
-                .join(DagModel, DagModel.dag_id == DagTag.dag_id)
-                .where(DagTag.name.startswith(STEWARD_TAG, autoescape=True), DagModel.is_stale.is_(False))
-            ).all()
+            tags, paused = _tags_of_dags(session, DagTag.name.startswith(STEWARD_TAG, autoescape=True))
             known = set(session.scalars(select(Connection.conn_id).where(Connection.conn_type == "kafka_steward")))
-        tags: dict[str, set[str]] = defaultdict(set)
-        paused = {}
-        for dag_id, tag, is_paused in rows:
-            tags[dag_id].add(tag)
-            paused[dag_id] = bool(is_paused)
         by_cluster = _group_by_cluster(tags, paused, known, self._readable_dags(tags))
-        used = {conn_id for conn_id in known if any(cluster_tag(conn_id) in each for each in tags.values())}
-        return VisibleClusters(by_cluster, tuple(sorted(self._readable_connections(known - used))))
+        used = {conn_id for conn_id in known if any(cluster_tag(conn_id) in of_dag for of_dag in tags.values())}
+        unused = known - used
+        if unused:
+            unused &= get_auth_manager().get_authorized_connections(user=self._user, method="GET")
+        return VisibleClusters(by_cluster, tuple(sorted(unused)))
 
     def dags_of(self, conn_id: str) -> tuple[WorkflowDag, ...]:
         """Return the DAGs of one cluster that the user may read; empty if the user may not see the cluster."""
         with create_session() as session:
-            rows = session.execute(
-                select(DagTag.dag_id, DagTag.name, DagModel.is_paused)
-                .join(DagModel, DagModel.dag_id == DagTag.dag_id)
-                .where(
-                    DagTag.dag_id.in_(select(DagTag.dag_id).where(DagTag.name == cluster_tag(conn_id))),
-                    DagModel.is_stale.is_(False),
-                )
-            ).all()
-        tags: dict[str, set[str]] = defaultdict(set)
-        paused = {}
-        for dag_id, tag, is_paused in rows:
-            tags[dag_id].add(tag)
-            paused[dag_id] = bool(is_paused)
+            tagged = select(DagTag.dag_id).where(DagTag.name == cluster_tag(conn_id))
+            tags, paused = _tags_of_dags(session, DagTag.dag_id.in_(tagged))
         return _group_by_cluster(tags, paused, {conn_id}, self._readable_dags(tags)).get(conn_id, ())
 
     def may_trigger(self, dag: WorkflowDag) -> bool:
@@ -152,7 +136,7 @@ class AirflowAccess:
         ]
 
     def _may_answer(self, dag: WorkflowDag, assignees: Collection[Mapping[str, str]] | None) -> bool:
-        users = {each["id"] for each in assignees or ()}
+        users = {assignee["id"] for assignee in assignees or ()}
         named = not users or get_auth_manager().is_authorized_hitl_task(assigned_users=users, user=self._user)
         return named and self._may(dag, DagAccessEntity.HITL_DETAIL, "PUT")
 
@@ -177,10 +161,16 @@ class AirflowAccess:
             for dag_id in manager.filter_authorized_dag_ids(dag_ids=ids, user=self._user, method="GET", team_name=team)
         }
 
-    def _readable_connections(self, conn_ids: Collection[str]) -> set[str]:
-        if not conn_ids:
-            return set()
-        return set(conn_ids) & get_auth_manager().get_authorized_connections(user=self._user, method="GET")
+
+def _tags_of_dags(session: Session, condition: ColumnElement[bool]) -> tuple[dict[str, set[str]], dict[str, bool]]:
+    """Return the tags of each DAG whose tags meet the condition, and whether it is paused."""
+    query = select(DagTag.dag_id, DagTag.name, DagModel.is_paused).join(DagModel, DagModel.dag_id == DagTag.dag_id)
+    tags: dict[str, set[str]] = defaultdict(set)
+    paused = {}
+    for dag_id, tag, is_paused in session.execute(query.where(condition, DagModel.is_stale.is_(False))):
+        tags[dag_id].add(tag)
+        paused[dag_id] = bool(is_paused)
+    return tags, paused
 
 
 def _group_by_cluster(

@@ -16,29 +16,59 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kafka_steward.errors import RequestError, StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.journal.records import MoveState
 from kafka_steward.page_data import audit as audit_data
-from kafka_steward.page_data import brokers as broker_data
-from kafka_steward.page_data import documents as document_data
-from kafka_steward.page_data import health as health_data
 from kafka_steward.page_data import plans as plan_data
-from kafka_steward.page_data.clusters import ClusterSummary
+from kafka_steward.page_data import reports
+from kafka_steward.page_data.clusters import ClusterState, ClusterSummary
 from kafka_steward.page_data.reader import JournalReader
 from kafka_steward.ui.access import AirflowAccess, UserDep, WorkflowDag
 from kafka_steward.ui.audit_search import AuditSearch, read_search
 from kafka_steward.ui.buttons import ButtonMaker, night_commands, resume_command
-from kafka_steward.ui.journals import FleetRow, Journals
+from kafka_steward.ui.journals import Journals
 from kafka_steward.ui.rendering import PageUrls, render, static_files
-from kafka_steward.ui.security import SecurityHeaders
 
 _DAY_MS = 86_400_000
 #: The spans of the health charts, in days.
 SPANS = (1, 7, 30)
 _MOVES_PER_PAGE, _PLANS_PER_PAGE = 50, 10
+
+#: The headers of every answer: no script, style, frame or connection but the page's own; only Airflow's own pages may
+#: frame it.
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "SAMEORIGIN",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class SecurityHeaders:
+    """Adds `HEADERS` to every answer; what users see is never stored by a shared cache."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers.setdefault("Cache-Control", "private, no-cache")
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
 
 
 def get_access(user: UserDep) -> AirflowAccess:
@@ -93,11 +123,12 @@ SearchDep = Annotated[AuditSearch, Depends(read_search)]
 
 def show_fleet(request: Request, access: AccessDep) -> Response:
     """Show a row for each cluster."""
-    visible = access.visible_clusters()
-    rows = request.app.state.journals.fleet(visible.dags)
-    return render(
-        request, "fleet.html", rows=_worst_first(rows), without_dag=visible.without_dag, user=access.name, conn=None
+    visible, order = access.visible_clusters(), list(ClusterState)
+    rows = sorted(  # first those that cannot be read, then in the order of their states
+        request.app.state.journals.fleet(visible.dags),
+        key=lambda row: (1 + order.index(row.cluster.state) if row.cluster else 0, row.conn_id),
     )
+    return render(request, "fleet.html", rows=rows, without_dag=visible.without_dag, user=access.name, conn=None)
 
 
 def show_cluster(opened: ClusterDep, after: str | None = None) -> Response:
@@ -108,12 +139,12 @@ def show_cluster(opened: ClusterDep, after: str | None = None) -> Response:
     pending = opened.access.pending_approvals(opened.dags)
     return opened.render(
         "cluster.html",
-        brokers=broker_data.brokers(reader, cluster_id),
-        documents=document_data.documents(reader, cluster_id),
+        brokers=reports.brokers(reader, cluster_id),
+        documents=reports.documents(reader, cluster_id),
         plans=plan_data.plans(reader, cluster_id, after=after, limit=_PLANS_PER_PAGE),
         running=running,
         progress=progress,
-        approvals=[(each, maker.of_approval(each)) for each in pending],
+        approvals=[(approval, maker.of_approval(approval)) for approval in pending],
         plan_buttons=maker.of_plan(running.plan.digest) if running else [],
         buttons=maker.of_cluster(opened.summary),
         next_page=after,
@@ -129,9 +160,9 @@ def show_plan(opened: ClusterDep, digest: str, state: str = "", after: str | Non
             f"The journal has no plan {digest[:64]} of this cluster, or several that begin so. A plan is shown here "
             "once it is submitted; until then, the log of the task that planned shows it, and the approval does.",
         )
-    if state and state not in {each.value for each in MoveState}:
+    states = [known for known in MoveState if known.value == state]
+    if state and not states:
         raise HTTPException(400, f"There is no state {state[:40]!r} of a move.")
-    states = [MoveState(state)] if state else []
     moves = plan_data.moves(
         opened.reader, opened.cluster_id, detail.plan.digest, states=states, after=after, limit=_MOVES_PER_PAGE
     )
@@ -171,8 +202,8 @@ def show_stop(request: Request, access: AccessDep, conn: str = "") -> Response:
     visible = access.visible_clusters().dags
     if conn and conn not in visible:
         raise HTTPException(404, f"There is no cluster behind a connection {conn} that you may see.")
-    shown = {each: dags for each, dags in visible.items() if conn in ("", each)}
-    cards = [(each, night_commands(each, dags), resume_command(each)) for each, dags in shown.items()]
+    shown = {conn_id: dags for conn_id, dags in visible.items() if conn in ("", conn_id)}
+    cards = [(conn_id, night_commands(conn_id, dags), resume_command(conn_id)) for conn_id, dags in shown.items()]
     return render(request, "stop.html", cards=cards, user=access.name, conn=conn or None)
 
 
@@ -218,21 +249,11 @@ def create_app(journals: Journals | None = None) -> FastAPI:
     return app
 
 
-def _health(opened: OpenCluster, days: int) -> health_data.HealthSeries:
+def _health(opened: OpenCluster, days: int) -> reports.HealthSeries:
     if days not in SPANS:
         raise HTTPException(400, f"The health is shown for {', '.join(map(str, SPANS))} days.")
     since_ms = opened.summary.now_ms - days * _DAY_MS
-    return health_data.health_series(opened.reader, opened.cluster_id, since_ms=since_ms, points=300)
-
-
-def _worst_first(rows: Iterable[FleetRow]) -> list[FleetRow]:
-    """Return the rows: first those that cannot be read, then in the order of their states."""
-
-    def rank(row: FleetRow) -> tuple[int, str]:
-        states = list(type(row.cluster.state)) if row.cluster else []
-        return (1 + states.index(row.cluster.state) if row.cluster else 0), row.conn_id
-
-    return sorted(rows, key=rank)
+    return reports.health_series(opened.reader, opened.cluster_id, since_ms=since_ms, points=300)
 
 
 def _csv_lines(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:

@@ -19,7 +19,7 @@ _LONGEST = 249
 #: The fields of the form.
 FIELDS = ("topic", "partition", "broker", "plan", "action", "person", "since", "until")
 #: The actions, in the order of the form.
-ACTIONS = tuple(each.value for each in Action)
+ACTIONS = tuple(action.value for action in Action)
 
 
 def read_search(request: Request) -> AuditSearch:

@@ -182,7 +182,7 @@ class ButtonMaker:
     def _run(self, offer: Offer, conf: Mapping[str, Any]) -> Button:
         dag, refusal = self._usable_dag(offer.workflow)
         dag_id = dag.dag_id if dag else offer.workflow
-        path = quote(dag_id, safe="")
+        path, plan = quote(dag_id, safe=""), str(conf.get("plan", ""))[:12]
         return Button(
             id=offer.id,
             label=offer.label,
@@ -192,15 +192,11 @@ class ButtonMaker:
             body={"logical_date": None, "conf": dict(conf)},
             fields=offer.fields,
             refusal=refusal,
-            commands=self._commands(offer, conf),
+            # They need neither the page nor the DAG.
+            commands=tuple(_steward_command(verb.format(plan=plan), self.conn_id) for verb in offer.verbs),
             follow=f"{self.base}/dags/{path}/runs/",
             danger=offer.danger,
         )
-
-    def _commands(self, offer: Offer, conf: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the commands that do the same as the button; they need neither the page nor the DAG."""
-        plan = str(conf.get("plan", ""))[:12]
-        return tuple(_steward_command(verb.format(plan=plan), self.conn_id) for verb in offer.verbs)
 
     def _usable_dag(self, workflow: str) -> tuple[WorkflowDag | None, str]:
         """Return the DAG of a workflow, one that this user may run if there is one, and why it cannot be run."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from airflow.sdk.exceptions import AirflowException
@@ -50,19 +51,22 @@ class Journals:
 
     def open(self, conn_id: str) -> tuple[JournalReader, ClusterSummary]:
         """Return the open journal of a connection, and its cluster. Raises StewardError, with one sentence."""
-        place = self._place(conn_id)
-        reader = self._reader(place.url)
-        with self._dropped_after_failure(place.url):
+        place = self._known(conn_id)
+        if isinstance(place, StewardError):
+            raise place
+        with self._reading(place.url) as reader:
             found = None if place.cluster_id is None else cluster(reader, place.cluster_id)
             return reader, found or _find_reported(fleet(reader), conn_id)
 
     def fleet(self, conn_ids: Iterable[str]) -> list[FleetRow]:
         """Return a row for each connection; each journal is read once."""
-        found = {conn_id: self._known(conn_id) for conn_id in conn_ids}
-        rows = [FleetRow(each, problem=str(place)) for each, place in found.items() if isinstance(place, StewardError)]
+        rows: list[FleetRow] = []
         by_url: dict[str, list[JournalPlace]] = {}
-        for place in found.values():
-            if isinstance(place, JournalPlace):
+        for conn_id in conn_ids:
+            place = self._known(conn_id)
+            if isinstance(place, StewardError):
+                rows.append(FleetRow(conn_id, problem=str(place)))
+            else:
                 by_url.setdefault(place.url, []).append(place)
         for url, places in by_url.items():
             rows += self._read_rows(url, places)
@@ -78,19 +82,12 @@ class Journals:
 
     def _read_rows(self, url: str, places: Iterable[JournalPlace]) -> list[FleetRow]:
         try:
-            reader = self._reader(url)
-            with self._dropped_after_failure(url):
+            with self._reading(url) as reader:
                 summaries = fleet(reader)
         except StewardError as error:
             return [FleetRow(place.conn_id, problem=str(error)) for place in places]
-        by_id = {each.cluster_id: each for each in summaries}
+        by_id = {summary.cluster_id: summary for summary in summaries}
         return [_row(place, by_id, summaries) for place in places]
-
-    def _place(self, conn_id: str) -> JournalPlace:
-        known = self._known(conn_id)
-        if isinstance(known, StewardError):
-            raise known
-        return known
 
     def _known(self, conn_id: str) -> JournalPlace | StewardError:
         until_s, known = self._places.get(conn_id, (0.0, None))
@@ -104,8 +101,7 @@ class Journals:
         hook = StewardHook(conn_id)
         try:
             url = hook.journal_url
-            reader = self._reader(url)
-            with self._dropped_after_failure(url):
+            with self._reading(url) as reader:
                 return JournalPlace(conn_id, url, hook.stored_cluster_id(reader))
         except StewardError as error:
             return error
@@ -125,28 +121,18 @@ class Journals:
             reader.close()
         return kept
 
-    def _dropped_after_failure(self, url: str) -> _Dropping:
-        return _Dropping(lambda: self._drop(url))
-
-    def _drop(self, url: str) -> None:
-        with self._lock:
-            reader = self._readers.pop(url, None)
-        if reader is not None:
-            reader.close()
-
-
-class _Dropping:
-    """Closes a reader that failed: its tables may have been upgraded since it was opened."""
-
-    def __init__(self, drop: Callable[[], None]) -> None:
-        self._drop = drop
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, JournalError):
-            self._drop()
+    @contextmanager
+    def _reading(self, url: str) -> Iterator[JournalReader]:
+        """Yield the open journal at `url`; close it after a failure: its tables may have been upgraded meanwhile."""
+        reader = self._reader(url)
+        try:
+            yield reader
+        except JournalError:
+            with self._lock:
+                failed = self._readers.pop(url, None)
+            if failed is not None:
+                failed.close()
+            raise
 
 
 def _row(place: JournalPlace, by_id: Mapping[str, ClusterSummary], summaries: Iterable[ClusterSummary]) -> FleetRow:
@@ -159,7 +145,7 @@ def _row(place: JournalPlace, by_id: Mapping[str, ClusterSummary], summaries: It
 
 def _find_reported(summaries: Iterable[ClusterSummary], conn_id: str) -> ClusterSummary:
     """Return the one cluster that the watches of a connection report."""
-    reported = [each for each in summaries if conn_id in each.conn_ids]
+    reported = [summary for summary in summaries if conn_id in summary.conn_ids]
     if len(reported) != 1:
         raise JournalError(
             f"The journal knows no cluster of the connection {conn_id} yet; unpause its DAG heal, whose watch reports "

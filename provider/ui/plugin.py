@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import MutableMapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from airflow.sdk.configuration import conf
 from airflow.sdk.plugins_manager import AirflowPlugin
 
-from kafka_steward.airflow_logs import quiet_connection_type
 from kafka_steward.page_address import MOUNT, base_path
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
 log = logging.getLogger(__name__)
+
+#: Airflow's servers build the URI of each connection that a task or trigger looks up, and warn each time that a type
+#: with an underscore makes no scheme of RFC 3986, as models/connection.py of Airflow 3.3 formats it. Many of Airflow's
+#: own types have one, and nothing follows from it. The triggerer, whose logs keep it, writes one for each connection.
+_WARNING = "Connection schemes (type: kafka_steward) shall not contain '_' according to RFC3986."
 
 
 class KafkaStewardPlugin(AirflowPlugin):
@@ -26,7 +32,9 @@ class KafkaStewardPlugin(AirflowPlugin):
     @classmethod
     def on_load(cls, *args: Any, **kwargs: Any) -> None:  # noqa: ARG003 - Airflow's
         """Keep a warning about the name of our connection type out of the logs of Airflow's servers."""
-        quiet_connection_type()
+        processors = structlog.get_config()["processors"]
+        if _drop_scheme_warning not in processors:
+            structlog.configure(processors=[_drop_scheme_warning, *processors])
 
     @cached_property
     def external_views(self) -> list[Any]:  # type: ignore[override]
@@ -52,6 +60,12 @@ class KafkaStewardPlugin(AirflowPlugin):
         except Exception:
             log.exception("The page of Kafka Steward is not shown: it cannot be built.")
             return []
+
+
+def _drop_scheme_warning(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    if event.get("event") == _WARNING:
+        raise structlog.DropEvent
+    return event
 
 
 def _build_app() -> FastAPI:

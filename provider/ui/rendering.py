@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 import kafka_steward
 from kafka_steward.escaping import printable
 from kafka_steward.page_address import MOUNT
-from kafka_steward.ui import drawing, words
+from kafka_steward.ui import words
 
 FOLDER = Path(__file__).parent
 #: The files that the page may load, and their types.
@@ -53,7 +53,7 @@ def environment() -> Environment:
     )
     filters = ("whole", "size", "rate", "throttle", "span", "percent", "moment", "replicas", "breakable", "until")
     made.filters.update({name: getattr(words, name) for name in filters})
-    made.globals.update(words=words, drawing=drawing, version=kafka_steward.__version__)
+    made.globals.update(words=words, version=kafka_steward.__version__)
     return made
 
 

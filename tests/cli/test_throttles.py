@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.doctor.commands import Commands
-from kafka_steward.doctor.findings import Level
-from kafka_steward.doctor.throttles import throttle_finding
+from kafka_steward.doctor.findings import Commands, Level
+from kafka_steward.doctor.kafka import throttle_finding
 from kafka_steward.execution.throttles.leftovers import ThrottleSurvey, survey_throttles
 from kafka_steward.journal.audit import Action, Outcome
 from tests.cli.scene import Scene, new_scene

@@ -41,14 +41,13 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 TOPIC_ID = uuid.UUID("f60d7f09-64fa-4b3a-90f1-0771c1d05cdd")
 
 
-def topic(name: str = "t", *, error_code: int = 0, internal: bool = False, topic_id: uuid.UUID = TOPIC_ID) -> object:
+def topic(name: str = "t", *, error_code: int = 0, topic_id: uuid.UUID = TOPIC_ID) -> object:
     kind = MetadataResponse.MetadataResponseTopic
     partition = kind.MetadataResponsePartition
     return kind(
         error_code=error_code,
         name=name,
         topic_id=topic_id,
-        is_internal=internal,
         partitions=[
             partition(error_code=0, partition_index=0, leader_id=1, replica_nodes=[1, 2, 3], isr_nodes=[3, 1]),
             partition(error_code=5, partition_index=1, leader_id=-1, replica_nodes=[4, -1], isr_nodes=[4]),
@@ -57,25 +56,21 @@ def topic(name: str = "t", *, error_code: int = 0, internal: bool = False, topic
 
 
 def test_partitions_keep_their_order_their_leader_and_the_id_as_kafka_prints_it() -> None:
-    partitions, internal = requests.parse_partitions(MetadataResponse(topics=[topic()]))
-    assert partitions == {
+    assert requests.parse_partitions(MetadataResponse(topics=[topic()])) == {
         T0: Partition("t", 0, (1, 2, 3), frozenset({1, 3}), 1, "9g1_CWT6SzqQ8QdxwdBc3Q"),
         T1: Partition("t", 1, (4, -1), frozenset({4}), None, "9g1_CWT6SzqQ8QdxwdBc3Q"),
     }
-    assert internal == frozenset()
 
 
-def test_internal_topics_are_flagged_and_topics_without_an_id_have_none() -> None:
-    answer = MetadataResponse(topics=[topic("__consumer_offsets", internal=True, topic_id=uuid.UUID(int=0))])
-    partitions, internal = requests.parse_partitions(answer)
-    assert internal == {"__consumer_offsets"}
+def test_topics_without_an_id_have_none() -> None:
+    partitions = requests.parse_partitions(MetadataResponse(topics=[topic(topic_id=uuid.UUID(int=0))]))
     assert {partition.topic_id for partition in partitions.values()} == {None}
 
 
 def test_a_topic_that_does_not_exist_is_left_out_and_a_forbidden_one_too_and_another_error_is_raised() -> None:
     for code in (3, 17, 29):
         answer = MetadataResponse(topics=[topic("u", error_code=code), topic()])
-        assert requests.parse_partitions(answer)[0].keys() == {T0, T1}
+        assert requests.parse_partitions(answer).keys() == {T0, T1}
         assert requests.parse_hidden_topics(answer) == ({"u"} if code == 29 else frozenset())
     with pytest.raises(KafkaRefused, match=r"describing topic t: .* \(error 5\)"):
         requests.parse_partitions(MetadataResponse(topics=[topic(error_code=5)]))

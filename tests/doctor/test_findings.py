@@ -14,8 +14,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cli.airflow_state import AirflowState, DagFacts, airflow_findings
 from kafka_steward.cli.probe import ProbeDag, ProbeRun, run_findings, unusable_dag
 from kafka_steward.cluster.state import BrokerLogDirs, Directory
-from kafka_steward.doctor.commands import Commands
-from kafka_steward.doctor.findings import Check, Finding, Level, run_checks
+from kafka_steward.doctor.findings import Check, Commands, Finding, Level, run_checks
 from kafka_steward.doctor.journal import LeaseFacts, journal_finding, watch_finding
 from kafka_steward.doctor.kafka import (
     BROKER_THROTTLE,
@@ -24,13 +23,13 @@ from kafka_steward.doctor.kafka import (
     capability_finding,
     cordon_findings,
     describe_cluster,
+    find_service,
     hidden_finding,
     lagging_findings,
     migration_findings,
     right_finding,
     service_findings,
 )
-from kafka_steward.doctor.services import find_service
 from kafka_steward.doctor.spark import java_finding, remote_spark_finding, spark_finding
 from kafka_steward.doctor.workspace import Probe, inspect_workspace, probe_finding
 from kafka_steward.errors import KafkaRefused, PlanError

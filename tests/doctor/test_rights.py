@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.doctor.commands import Commands
-from kafka_steward.doctor.findings import Finding, Level
+from kafka_steward.doctor.findings import Commands, Finding, Level
 from kafka_steward.doctor.kafka import inspect_cluster
 from kafka_steward.errors import ClusterError
 from tests.eventually import eventually

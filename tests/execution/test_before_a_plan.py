@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from kafka_steward.assignment import Assignment, TopicPartition
-from kafka_steward.capacities import PATTERN, parse_capacities
 from kafka_steward.cluster.state import BrokerLogDirs
 from kafka_steward.errors import PlanError, RequestError, SettingError
 from kafka_steward.execution.announcements import disable_reassignment
@@ -42,7 +41,7 @@ from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.planning.shards import SHARD_ROWS
 from kafka_steward.rebalance_request import RebalanceRequest
-from kafka_steward.settings import Settings
+from kafka_steward.settings import SETTINGS, Settings, parse_capacities
 from tests.builders import cluster, planned, snapshot_of
 from tests.execution.looks import look, part
 from tests.present import present
@@ -632,8 +631,9 @@ def test_the_form_takes_what_the_setting_takes() -> None:
     import re
 
     taken = ["", "4=2", "4=2, 5=0.5"]
-    assert all(re.fullmatch(PATTERN, text) for text in taken)
-    assert not any(re.fullmatch(PATTERN, text) for text in ("4", "4=-2", "4=2,"))
+    pattern = str(SETTINGS["capacity"].pattern)
+    assert all(re.fullmatch(pattern, text) for text in taken)
+    assert not any(re.fullmatch(pattern, text) for text in ("4", "4=-2", "4=2,"))
 
 
 def test_a_broker_of_twice_the_capacity_gets_twice_the_replicas(tmp_path: Path) -> None:

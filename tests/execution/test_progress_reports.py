@@ -33,8 +33,8 @@ from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.observed import ApprovalState, BrokerChange, BrokerReport, HeldGroup, PlanReport
 from kafka_steward.journal.records import Approval, PlanStatus
 from kafka_steward.journal.store import Journal, open_journal
-from kafka_steward.page_data import documents as document_data
 from kafka_steward.page_data import plans as plan_data
+from kafka_steward.page_data import reports
 from kafka_steward.page_data.reader import JournalReader, open_reader
 from tests.local_plan import plan_with
 from tests.present import present
@@ -284,14 +284,14 @@ def test_each_broker_is_reported_with_all_that_the_health_check_knows_of_it() ->
 
 def shown(reader: JournalReader) -> dict[str, tuple[Any, ...]]:
     """The documents by kind, as the page reads them."""
-    return {kind: each.documents for kind, each in document_data.documents(reader, CLUSTER).by_kind.items()}
+    return {kind: each.documents for kind, each in reports.documents(reader, CLUSTER).by_kind.items()}
 
 
 def test_every_kind_is_reported_with_its_fields(journal: Journal, reader: JournalReader) -> None:
     name = write_documents(journal)
     DocumentReporter(journal).report()
     found = shown(reader)
-    assert {kind: len(several) for kind, several in found.items()} == dict.fromkeys(document_data.KINDS, 1)
+    assert {kind: len(several) for kind, several in found.items()} == dict.fromkeys(reports.KINDS, 1)
     (switch,), (signal,), (cancel,) = found["disabled"], found["signal"], found["cancels"]
     assert (switch["person"], switch["reason"]) == ("ada", "the racks are being rewired")
     assert (signal["plan"], signal["scope"], signal["person"]) == (CANCELLED, "pending", "ada")
@@ -309,7 +309,7 @@ def test_every_kind_is_reported_with_its_fields(journal: Journal, reader: Journa
 
 
 def test_a_journal_without_documents_has_every_kind_and_none_of_it(journal: Journal) -> None:
-    assert document_values(journal) == {kind: [] for kind in document_data.KINDS}
+    assert document_values(journal) == {kind: [] for kind in reports.KINDS}
 
 
 def test_what_is_gone_is_no_longer_shown(journal: Journal, reader: JournalReader) -> None:

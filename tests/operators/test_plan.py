@@ -386,7 +386,7 @@ def test_spark_submit_gets_the_environment_for_kubernetes_too(
     monkeypatch.setattr(spark_submit.SparkSubmitHook, "submit", submit)
     monkeypatch.setattr(spark_submit, "kube_client", object(), raising=False)
     monkeypatch.setattr("kafka_steward.hooks.spark._connection_error", lambda _: None)
-    monkeypatch.setattr("kafka_steward.hooks.spark._refuse_missing_kubernetes", lambda _: None)
+    monkeypatch.setattr("kafka_steward.hooks.spark._require_kubernetes_provider", lambda _: None)
     connect(extra={"spark_conn_id": "spark_test"})
     extra = own_spark(tmp_path)
     extra["env_vars"]["OUR_OWN"] = "here"

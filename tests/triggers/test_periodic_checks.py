@@ -23,8 +23,8 @@ from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.sql.history import HealthHistory, PollTimes
 from kafka_steward.journal.sql.watch_reports import WatchReports
 from kafka_steward.journal.store import open_journal
-from kafka_steward.page_data.brokers import brokers
 from kafka_steward.page_data.reader import JournalReader
+from kafka_steward.page_data.reports import brokers
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.base import ClusterWorker
 from kafka_steward.triggers.checks import (

@@ -11,8 +11,8 @@ from typing import Any
 
 from kafka_steward.assignment import BALANCING_OPERATIONS, EVEN_OPERATIONS, OPERATIONS, Operation
 from kafka_steward.errors import PlanError
-from kafka_steward.option import Option
 from kafka_steward.service_topics import INTERNAL_TOPICS, SERVICE_TOPICS, matches_any, split_topics
+from kafka_steward.value_parsing import Option
 
 _SETS_FACTOR = frozenset({Operation.SET_REPLICATION_FACTOR})
 #: The options without which an operation cannot be planned.
