@@ -16,7 +16,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 from kafka_steward.assignment import Assignment, TopicPartition
@@ -86,9 +85,7 @@ class KafkaCluster:
     def __enter__(self) -> KafkaCluster:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

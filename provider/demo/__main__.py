@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from contextlib import ExitStack
-from pathlib import Path
+from contextlib import ExitStack, suppress
 
 from kafka_steward.demo.screen import Screen
 from kafka_steward.demo.story import DemoSetup, create_airflow, create_topics, demo_folder, play_demo
@@ -45,15 +44,6 @@ def _run_demo(stack: ExitStack, mode: str, *, keep: bool) -> None:
     screen = Screen()
     screen.begin("Kafka Steward: a broker fails, and the cluster is fully replicated again")
     home = stack.enter_context(demo_folder(keep=keep))
-    setup = _set_up(stack, screen, mode, home)
-    ending = play_demo(setup)
-    _print_addresses(setup, home, keep=keep)
-    screen.print_last_line(str(ending))
-    if keep:
-        _wait_for_interrupt()
-
-
-def _set_up(stack: ExitStack, screen: Screen, mode: str, home: Path) -> DemoSetup:
     screen.print_step("start", "four brokers in three racks")
     sandbox = stack.enter_context(start(mode=mode, brokers=4, racks=3))
     screen.print_step("cluster", f"{_KAFKA[mode]} is up at {sandbox.bootstrap}")
@@ -64,23 +54,16 @@ def _set_up(stack: ExitStack, screen: Screen, mode: str, home: Path) -> DemoSetu
     heal = AirflowDag(airflow, "heal")
     heal.unpause()
     screen.print_step("unpaused", "the DAG heal is active: its watch polls the cluster every 2 s")
-    return DemoSetup(screen, sandbox, airflow, heal, journal_url, _GRACE_S)
-
-
-def _print_addresses(setup: DemoSetup, home: Path, *, keep: bool) -> None:
-    screen = setup.screen
-    screen.print_line(f"Airflow UI: {setup.airflow.url}  (user admin, password admin)")
+    ending = play_demo(DemoSetup(screen, sandbox, heal, journal_url, _GRACE_S))
+    screen.print_line(f"Airflow UI: {airflow.url}  (user admin, password admin)")
     if keep:
-        screen.print_line(f"Kafka: {setup.sandbox.bootstrap}")
+        screen.print_line(f"Kafka: {sandbox.bootstrap}")
         screen.print_line(f"Files: {home}")
         screen.print_line("Ctrl-C stops everything.")
-
-
-def _wait_for_interrupt() -> None:
-    try:
-        signal.pause()
-    except KeyboardInterrupt:
-        return
+    screen.print_last_line(str(ending))
+    if keep:
+        with suppress(KeyboardInterrupt):
+            signal.pause()
 
 
 def _build_parser() -> argparse.ArgumentParser:

@@ -93,17 +93,16 @@ class Screen:
 
 def broker_table(before: Snapshot, after: Snapshot) -> Table:
     """Return a row for each broker of `before`: its replicas and leaders, before and after."""
-    replicas = [
-        Counter(broker for each in seen.partitions.values() for broker in each.replicas) for seen in (before, after)
+    held = [list(snapshot.partitions.values()) for snapshot in (before, after)]
+    counts: list[Counter[int | None]] = [
+        Counter(broker for partition in partitions for broker in partition.replicas) for partitions in held
     ]
-    leaders = [
-        Counter(each.leader for each in seen.partitions.values() if each.leader is not None) for seen in (before, after)
-    ]
+    counts += [Counter(partition.leader for partition in partitions) for partitions in held]
     rows: list[tuple[str, ...]] = [
         (
             str(broker.id),
             broker.rack or "-",
-            *(str(count[broker.id]) for count in (*replicas, *leaders)),
+            *(str(count[broker.id]) for count in counts),
             "live" if broker.id in after.live else "dead",
         )
         for broker in sorted(before.brokers.values(), key=lambda broker: broker.id)
@@ -119,7 +118,8 @@ def cluster_table(moments: Sequence[tuple[str, Snapshot]]) -> Table:
         partitions = snapshot.partitions.values()
         offline = sum(partition.leader is None for partition in partitions)
         racks = {broker.id: broker.rack for broker in snapshot.brokers.values()}
-        narrowest = min((len({racks.get(broker) for broker in each.replicas}) for each in partitions), default=0)
+        spreads = (len({racks.get(broker) for broker in partition.replicas}) for partition in partitions)
+        narrowest = min(spreads, default=0)
         rows.append((name, str(count_under_replicated(snapshot)), str(offline), str(narrowest)))
     return Table(("", "under-replicated", "offline", "racks of the narrowest partition"), rows)
 
@@ -127,12 +127,11 @@ def cluster_table(moments: Sequence[tuple[str, Snapshot]]) -> Table:
 def merged_audit_table(trail: Sequence[StoredAuditRecord]) -> Table:
     """Return the audit trail in its order; consecutive rows of one operation are merged into one line."""
     together = groupby(trail, key=lambda row: (row.entry.action, row.outcome, row.entry.who, row.entry.broker is None))
-    several = [list(rows) for _, rows in together]
-    table = audit_table([rows[0] for rows in several])
-    more = [f" and {len(rows) - 1} more" if len(rows) > 1 else "" for rows in several]
-    return Table(
-        table.columns, [(*row[:2], row[2] + others, *row[3:]) for row, others in zip(table.rows, more, strict=True)]
-    )
+    groups = [list(rows) for _, rows in together]
+    table = audit_table([group[0] for group in groups])
+    more = [f" and {len(group) - 1} more" if len(group) > 1 else "" for group in groups]
+    rows = [(*row[:2], row[2] + rest, *row[3:]) for row, rest in zip(table.rows, more, strict=True)]
+    return Table(table.columns, rows)
 
 
 def count_under_replicated(snapshot: Snapshot) -> int:

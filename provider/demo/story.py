@@ -71,7 +71,6 @@ class DemoSetup:
 
     screen: Screen
     sandbox: Sandbox
-    airflow: LocalAirflow
     heal: AirflowDag
     journal_url: str
     grace_s: float

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 
 from kafka_steward.errors import StewardError
 from kafka_steward.sandbox.cluster import Sandbox, start
@@ -35,17 +34,21 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code: 0 after a signal, 1 if the cluster did not start or failed."""
     options = _build_parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, _raise_interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with _start_sandbox(options) as sandbox:
-            _print_cluster(sandbox)
-            _wait_for_signal(sandbox)
+            known = {"mode": sandbox.mode, "bootstrap": sandbox.bootstrap, "zookeeper": sandbox.zookeeper}
+            print(json.dumps({**known, "brokers": list(map(asdict, sandbox.brokers.values()))}), flush=True)
+            while True:
+                # Brokers may be killed from outside; without its controller or ZooKeeper, a cluster is of no use.
+                sandbox.require_service()
+                time.sleep(0.5)
     except KeyboardInterrupt:
         _print_message("ended")
+        return 0
     except StewardError as error:
         _print_message(str(error))
         return 1
-    return 0
 
 
 def _build_parser() -> argparse.ArgumentParser:
@@ -82,30 +85,6 @@ def _start_sandbox(options: argparse.Namespace) -> Sandbox:
     )
     _print_message(f"ready after {time.monotonic() - began:.1f} s in {sandbox.folder}; Ctrl-C ends it")
     return sandbox
-
-
-def _print_cluster(sandbox: Sandbox) -> None:
-    known = {
-        "mode": sandbox.mode,
-        "bootstrap": sandbox.bootstrap,
-        "zookeeper": sandbox.zookeeper,
-        "brokers": [asdict(broker) for broker in sandbox.brokers.values()],
-    }
-    print(json.dumps(known), flush=True)
-
-
-def _wait_for_signal(sandbox: Sandbox) -> None:
-    """Block until a signal arrives. Raises SandboxFailed when the controller or ZooKeeper has ended.
-
-    Brokers may be killed from outside.
-    """
-    while True:
-        sandbox.require_service()
-        time.sleep(0.5)
-
-
-def _raise_interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _print_message(sentence: str) -> None:

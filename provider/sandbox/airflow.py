@@ -19,7 +19,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
@@ -47,7 +46,8 @@ class AirflowDag:
     def unpause(self, *, within_s: float = 180.0) -> None:
         """Wait until the dag-processor has found the DAG, and unpause it."""
         deadline = time.monotonic() + within_s
-        while not self._is_parsed():
+        path = f"/api/v2/dags?dag_id_pattern={quote(self.dag_id)}&exclude_stale=true"
+        while not any(dag["dag_id"] == self.dag_id for dag in self._call_api("GET", path)["dags"]):
             if time.monotonic() > deadline:
                 errors = self._call_api("GET", "/api/v2/importErrors")["import_errors"]
                 raise AirflowFailed(f"The DAG {self.dag_id} was not found in {self._airflow.dags}: {errors}")
@@ -97,10 +97,6 @@ class AirflowDag:
         """Return a task's result: its XCom `return_value`."""
         path = self._api_path("dagRuns", run_id, "taskInstances", task_id, "xcomEntries", "return_value")
         return self._call_api("GET", path)["value"]
-
-    def _is_parsed(self) -> bool:
-        known = self._call_api("GET", f"/api/v2/dags?dag_id_pattern={quote(self.dag_id)}&exclude_stale=true")["dags"]
-        return any(dag["dag_id"] == self.dag_id for dag in known)
 
     def _call_api(self, method: str, path: str, body: Any = None) -> Any:
         return self._airflow.call_api(method, path, body, user=self._user)
@@ -175,7 +171,7 @@ class LocalAirflow:
     def start(self, *, within_s: float = 600.0) -> LocalAirflow:
         """Create the database, start the four parts and wait until all are healthy. Raises AirflowFailed."""
         self.dags.mkdir(parents=True, exist_ok=True)
-        self._write_passwords()
+        self._passwords_file.write_text(json.dumps({name: name for name in self.users}))
         self.run_command("db", "migrate")
         for part in _PARTS:
             self.start_part(part)
@@ -194,9 +190,7 @@ class LocalAirflow:
             self.stop()
             raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def run_command(self, *arguments: str, within_s: float = 120.0) -> str:
@@ -277,14 +271,14 @@ class LocalAirflow:
     def _passwords_file(self) -> Path:
         return self.home / "passwords.json"
 
-    def _write_passwords(self) -> None:
-        self._passwords_file.write_text(json.dumps({name: name for name in self.users}))
-
     def _wait_until_healthy(self, deadline: float) -> None:
         while not self._is_healthy():
-            dead = [name for name, process in self._parts.items() if process.poll() is not None]
+            dead = next((name for name, process in self._parts.items() if process.poll() is not None), None)
             if dead or time.monotonic() > deadline:
-                raise AirflowFailed(self._unhealthy_message(dead))
+                what = f"its {dead} ended" if dead else "it was not healthy in time"
+                part = dead or "api-server"
+                end = f"The end of {part}.log: {self.part_log(part)[-1500:]}"
+                raise AirflowFailed(f"Airflow did not start in {self.home}: {what}. {end}")
             time.sleep(0.5)
         # At the first request to the API of the tasks, the api-server builds every version of it, for some seconds of a
         # processor, and answers nobody else. On a busy machine, the client of a task would give up before that.
@@ -298,11 +292,6 @@ class LocalAirflow:
             return False
         parts = ("metadatabase", "scheduler", "triggerer", "dag_processor")
         return all(health.get(part, {}).get("status") == "healthy" for part in parts)
-
-    def _unhealthy_message(self, dead: list[str]) -> str:
-        part = dead[0] if dead else "api-server"
-        what = f"its {part} ended" if dead else "it was not healthy in time"
-        return f"Airflow did not start in {self.home}: {what}. The end of {part}.log: {self.part_log(part)[-1500:]}"
 
     def _access_token(self, user: str) -> str:
         if user not in self._tokens:

@@ -64,8 +64,8 @@ def find_java() -> Java | None:
     """Return the first Java of MINIMUM_JAVA or newer from $JAVA_HOME and the PATH; None if there is none."""
     home = os.environ.get("JAVA_HOME")
     candidates = [str(Path(home) / "bin" / "java") if home else None, shutil.which("java")]
-    found = (_inspect_java(candidate) for candidate in candidates if candidate)
-    return next((known for known in found if known and known.version >= MINIMUM_JAVA), None)
+    known = (_inspect_java(candidate) for candidate in candidates if candidate)
+    return next((java for java in known if java and java.version >= MINIMUM_JAVA), None)
 
 
 def _inspect_java(executable: str) -> Java | None:
@@ -223,7 +223,7 @@ def _mirror() -> str | None:
 
 
 def _download_jar(jar: LockedJar, repository: MavenContext, folder: Path) -> None:
-    downloaded = _resolve_jar(jar, repository, _PAUSES_S)
+    downloaded = _resolve_jar(jar, repository)
     _verify_jar(downloaded, jar)
     # Only verified jars get into the folder: a wrong or interrupted download need not be removed from there.
     place = folder / jar.path
@@ -231,7 +231,7 @@ def _download_jar(jar: LockedJar, repository: MavenContext, folder: Path) -> Non
     downloaded.replace(place)
 
 
-def _resolve_jar(jar: LockedJar, repository: MavenContext, pauses_s: Sequence[float]) -> Path:
+def _resolve_jar(jar: LockedJar, repository: MavenContext, pauses_s: Sequence[float] = _PAUSES_S) -> Path:
     """Download a jar into the repository's cache; try again after each pause. Raises SandboxFailed."""
     try:
         return repository.project(jar.group, jar.artifact).at_version(jar.version).artifact().resolve()
@@ -239,16 +239,13 @@ def _resolve_jar(jar: LockedJar, repository: MavenContext, pauses_s: Sequence[fl
         # A broken connection leaves the beginning of a jar, which jgo would take for the jar.
         (repository.repo_cache / jar.path).unlink(missing_ok=True)
         if not pauses_s:
-            raise SandboxFailed(_failure_message(jar, error)) from error
+            source = "the repository that DEFAULT_ARTIFACT_REPOSITORY names" if _mirror() else "Maven Central"
+            # jgo's own error says no more than that, and would print a password that is part of the address.
+            silent = isinstance(error, RuntimeError)
+            reason = "it did not answer with the jar" if silent else " ".join(str(error).split())
+            raise SandboxFailed(
+                f"{jar} could not be downloaded from {source} ({reason}): check the network, or name a Maven mirror "
+                "in the environment variable DEFAULT_ARTIFACT_REPOSITORY."
+            ) from error
     time.sleep(pauses_s[0])
     return _resolve_jar(jar, repository, pauses_s[1:])
-
-
-def _failure_message(jar: LockedJar, error: Exception) -> str:
-    source = "the repository that DEFAULT_ARTIFACT_REPOSITORY names" if _mirror() else "Maven Central"
-    # jgo's own error says no more than that, and would print a password that is part of the address.
-    reason = "it did not answer with the jar" if isinstance(error, RuntimeError) else " ".join(str(error).split())
-    return (
-        f"{jar} could not be downloaded from {source} ({reason}): check the network, or name a Maven mirror in the "
-        "environment variable DEFAULT_ARTIFACT_REPOSITORY."
-    )

@@ -7,12 +7,11 @@ and its full ISR; and each replica must be found in its broker's log directories
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -91,7 +90,12 @@ def unready_brokers(addresses: Mapping[int, str]) -> list[str]:
         for other, view in views.items()
         for broker in sorted(set(addresses) - (view or set()))
     ]
-    return silent or unknown or _fenced_brokers(addresses)
+    if silent or unknown:
+        return silent or unknown
+    with admin_client(",".join(addresses.values())) as client:
+        brokers = client.describe_cluster()["brokers"]
+    live = {broker["broker_id"] for broker in brokers if not broker.get("is_fenced")}
+    return [f"broker {broker} is fenced" for broker in sorted(set(addresses) - live)]
 
 
 def _live_brokers_at(address: str) -> set[int] | None:
@@ -104,13 +108,6 @@ def _live_brokers_at(address: str) -> set[int] | None:
             return {broker.node_id for broker in client._manager.cluster.brokers()}  # noqa: SLF001 - no public name
     except (KafkaError, OSError):
         return None
-
-
-def _fenced_brokers(addresses: Mapping[int, str]) -> list[str]:
-    with admin_client(",".join(addresses.values())) as client:
-        brokers = client.describe_cluster()["brokers"]
-    live = {broker["broker_id"] for broker in brokers if not broker.get("is_fenced")}
-    return [f"broker {broker} is fenced" for broker in sorted(set(addresses) - live)]
 
 
 def unready_partitions(bootstrap: str, topics: Collection[str] | None) -> list[str]:
@@ -175,7 +172,9 @@ def create_topics(
             # Kafka takes longer for thousands of partitions than it is given, and goes on: the next try finds them.
             accepted.add(TopicAlreadyExistsError.errno)
             raise
-        return [f"{each['name']}: {each['error_message']}" for each in answers if each["error_code"] not in accepted]
+        return [
+            f"{topic['name']}: {topic['error_message']}" for topic in answers if topic["error_code"] not in accepted
+        ]
 
     if refused := retry_on_admin(bootstrap, create):
         raise SandboxFailed(f"Kafka did not create {'; '.join(refused)}")
@@ -273,7 +272,7 @@ async def _send_requests(client: Any, requests: Iterable[tuple[int, Any]]) -> se
     futures = [client._manager.send(request, node_id=leader) for leader, request in requests]  # noqa: SLF001 - as above
     done: set[int] = set()
     for future in futures:
-        with contextlib.suppress(KafkaError):
+        with suppress(KafkaError):
             answer = await future
             done.update(one.index for one in answer.responses[0].partition_responses if not one.error_code)
     return done

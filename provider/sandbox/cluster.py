@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import signal
+import subprocess
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from types import TracebackType
 
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox import client
@@ -17,10 +18,48 @@ from kafka_steward.sandbox.artifacts import find_or_install_java, kafka_jars
 from kafka_steward.sandbox.cluster_layout import ClusterLayout
 from kafka_steward.sandbox.jvm import TOOL_S, Jvm, class_archive
 from kafka_steward.sandbox.modes import MODES
-from kafka_steward.sandbox.processes import Process
-from kafka_steward.sandbox.small_disk import SmallDisk
+from kafka_steward.sandbox.processes import Process, run_to_end
 
 _READY_S = 120.0
+
+# In a mount namespace of its own, so that nothing stays mounted, however the broker ends.
+_IN_OWN_NAMESPACE = ("unshare", "--mount", "--propagation", "private", "sh", "-c")
+# KRaft's brokers refuse a directory without the file meta.properties.
+_MOUNT = """\
+set -e
+mkdir -p "$0"
+meta=$(cat "$0"/meta.properties 2> /dev/null || true)
+mount -t tmpfs -o size={bytes} tmpfs "$0"
+head -c {used} /dev/zero > "$0"/not-kafkas
+test -z "$meta" || echo "$meta" > "$0"/meta.properties
+exec "$@"
+"""
+_TRY_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class SmallDisk:
+    """A log directory on a small file system in memory, which only its broker sees and which ends with it.
+
+    Of its `bytes`, `used` are taken by something that is not Kafka's.
+    """
+
+    bytes: int
+    used: int = 0
+
+    def mount_command(self, folder: Path) -> tuple[str, ...]:
+        """Return a command that mounts it on `folder`, and then runs the command that follows."""
+        return (*_IN_OWN_NAMESPACE, _MOUNT.format(bytes=self.bytes, used=self.used), str(folder))
+
+
+@cache
+def can_mount() -> bool:
+    """Return whether this process may mount a file system, for which Linux asks for CAP_SYS_ADMIN."""
+    command = [*SmallDisk(4096).mount_command(Path("/tmp")), "true"]  # noqa: S108 - nobody else sees it there
+    try:
+        return run_to_end(command, within_s=_TRY_S).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +241,7 @@ class Sandbox:
 
     def stop(self) -> None:
         """End every process at once, and remove the folder if `start` created it. May be called again."""
-        processes = [*self._running.values(), *([self._service] if self._service else [])]
+        processes = [*self._running.values(), *filter(None, [self._service])]
         for process in processes:
             process.signal(signal.SIGKILL)
         for process in processes:
@@ -213,9 +252,7 @@ class Sandbox:
     def __enter__(self) -> Sandbox:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def require_service(self) -> None:

@@ -23,13 +23,7 @@ from kafka_steward.sandbox.cluster_layout import HOST, pick_ports, properties_te
 from kafka_steward.sandbox.processes import Process, run_to_end
 
 # Many small brokers on one machine: a serial collector, only the C1 compiler, a small heap.
-_OPTIONS = (
-    "-Xms64m",
-    "-Xss512k",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-Djava.net.preferIPv4Stack=true",
-)
+_OPTIONS = ("-Xms64m", "-Xss512k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true")
 
 #: The time limit of a tool, in seconds.
 TOOL_S = 120.0
@@ -71,7 +65,12 @@ class Jvm:
 
         `prefix` is a command that runs the command which follows it, in its own process.
         """
-        given = [f"-Xmx{self.heap_mb}m", *self._java_options(), *self._write_logging_config(), *options]
+        # Kafka 3 logs through log4j 1, Kafka 4 through log4j 2; each ignores the other's option.
+        first, second = self.folder / "log4j.properties", self.folder / "log4j2.properties"
+        first.write_text(_LOG4J_1)
+        second.write_text(_LOG4J_2)
+        logs = (f"-Dlog4j.configuration=file:{first}", f"-Dlog4j2.configurationFile={second}")
+        given = [f"-Xmx{self.heap_mb}m", *self._java_options(), *logs, *options]
         command = [*prefix, str(self.executable), *given, main_class, *arguments]
         return Process(name, command, log=self.folder / f"{name}.log", environment=self._environment())
 
@@ -96,13 +95,6 @@ class Jvm:
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, "CLASSPATH": os.pathsep.join(map(str, self.jars))}
-
-    def _write_logging_config(self) -> tuple[str, str]:
-        # Kafka 3 logs through log4j 1, Kafka 4 through log4j 2; each ignores the other's option.
-        first, second = self.folder / "log4j.properties", self.folder / "log4j2.properties"
-        first.write_text(_LOG4J_1)
-        second.write_text(_LOG4J_2)
-        return f"-Dlog4j.configuration=file:{first}", f"-Dlog4j2.configurationFile={second}"
 
 
 _CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"

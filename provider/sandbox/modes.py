@@ -54,12 +54,8 @@ class KRaft:
         """Write a broker's files; return its properties file."""
         for disk in self._layout.log_dirs(f"broker-{place.id}"):
             disk.mkdir(parents=True)
-            meta = {
-                "version": 1,
-                "cluster.id": self._cluster_id,
-                "node.id": place.id,
-                "directory.id": _new_kafka_uuid(),
-            }
+            meta = {"version": 1, "cluster.id": self._cluster_id, "node.id": place.id}
+            meta["directory.id"] = _new_kafka_uuid()
             (disk / "meta.properties").write_text(properties_text(meta))
         own = {
             **self._common_properties(),

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from kafka import TopicPartition
@@ -15,8 +14,7 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import ClusterError
 from kafka_steward.sandbox import client
-from kafka_steward.sandbox.cluster import Sandbox, start
-from kafka_steward.sandbox.small_disk import SmallDisk, can_mount
+from kafka_steward.sandbox.cluster import Sandbox, SmallDisk, can_mount, start
 
 #: Uneven racks; broker 6 has none.
 RACKS = ("a", "b", "a", "b", "c", None, "a", "c", "a")
@@ -72,9 +70,7 @@ class Neglected:
     def __enter__(self) -> Neglected:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.sandbox.stop()
 
 
@@ -108,9 +104,7 @@ def start_neglected(mode: str = "kraft", *, folder: Path | None = None, heap_mb:
             folder=folder,
             # A dynamic setting outranks it in KRaft mode, where the controller's own file gives a default.
             properties={_MIN_ISR_KEY: str(MIN_ISR)},
-            properties_of={
-                FULL_DISK: {f"{side}.rate": str(10 * _MB) for side in (_FOLLOWER, _LEADER)},
-            },
+            properties_of={FULL_DISK: {f"{side}.rate": str(10 * _MB) for side in (_FOLLOWER, _LEADER)}},
             small_disks=disks,
             heap_mb=heap_mb,
         )
@@ -220,14 +214,14 @@ def _wait(bootstrap: str, missing: Callable[[Any], list[str]]) -> None:
 
 def _partitions(admin: Any) -> dict[tuple[str, int], dict[str, Any]]:
     described = admin.describe_topics(None)
-    return {(topic["name"], each["partition_index"]): each for topic in described for each in topic["partitions"]}
+    return {(topic["name"], entry["partition_index"]): entry for topic in described for entry in topic["partitions"]}
 
 
 def _logs(admin: Any, broker: int) -> dict[str, list[tuple[str, int]]]:
     """Return the partitions in each log directory of a broker."""
     return {
         folder["log_dir"]: [
-            (topic["name"], each["partition_index"]) for topic in folder["topics"] for each in topic["partitions"]
+            (topic["name"], entry["partition_index"]) for topic in folder["topics"] for entry in topic["partitions"]
         ]
         for answer in admin.describe_log_dirs(brokers=[broker])
         for folder in answer["log_dirs"]

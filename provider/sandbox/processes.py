@@ -84,14 +84,8 @@ def run_to_end(
 
     Raises subprocess.TimeoutExpired.
     """
-    return subprocess.run(
-        _tie_to_parent(command),
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=within_s,
-        check=False,
-    )
+    tied = _tie_to_parent(command)
+    return subprocess.run(tied, env=environment, capture_output=True, text=True, timeout=within_s, check=False)
 
 
 def _tie_to_parent(command: Sequence[str]) -> list[str]:
