@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import IntEnum
 from typing import Any, TypeAlias
 
 from kafka.protocol.admin import DescribeConfigsRequest, IncrementalAlterConfigsRequest
@@ -31,19 +31,16 @@ _OWN_SOURCES = frozenset({_ON_TOPIC, _ON_BROKER})
 _RATE = re.compile(r"\s*\+?([0-9]{1,19})\s*")
 
 
-class ConfigOp(str, Enum):
-    """The operation on a configuration key."""
+class ConfigOp(IntEnum):
+    """The operation on a configuration key, by Kafka's code."""
 
-    SET = "set"
+    SET = 0
     #: Reset the key to the default.
-    DELETE = "delete"
+    DELETE = 1
     #: Add comma-separated entries to a list; existing entries are not duplicated.
-    APPEND = "append"
+    APPEND = 2
     #: Remove entries from a list; missing entries are not an error.
-    SUBTRACT = "subtract"
-
-
-_OP_CODES = {ConfigOp.SET: 0, ConfigOp.DELETE: 1, ConfigOp.APPEND: 2, ConfigOp.SUBTRACT: 3}
+    SUBTRACT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +127,7 @@ def change_configs_request(
 ) -> Any:
     """Return the request that performs `changes`, by resource; with `validate_only` Kafka checks them alone."""
     resources = [
-        (kind, name, [(change.name, _OP_CODES[change.op], change.value) for change in resource_changes])
+        (kind, name, [(change.name, int(change.op), change.value) for change in resource_changes])
         for name, resource_changes in changes.items()
     ]
     return IncrementalAlterConfigsRequest(resources=resources, validate_only=validate_only)

@@ -83,12 +83,9 @@ def _store_format_error(prefix: str, kind: str, location: Any) -> SettingError:
         command, made, also = f"keytool -list -rfc -keystore {store} > ca.pem", "ca.pem", ""
     else:
         convert = f"keytool -importkeystore -srckeystore {store} -destkeystore client.p12 -deststoretype PKCS12 && "
-        command = f"{'' if is_pkcs12 else convert}openssl pkcs12 -in {store if is_pkcs12 else 'client.p12'}"
-        command, made, also = (
-            f"{command} -out client.pem",
-            "client.pem",
-            ", and ssl.key.password to the new pass phrase",
-        )
+        source = f"{'' if is_pkcs12 else convert}openssl pkcs12 -in {store if is_pkcs12 else 'client.p12'}"
+        command, made = f"{source} -out client.pem", "client.pem"
+        also = ", and ssl.key.password to the new pass phrase"
     return SettingError(
         f"The Kafka connection's setting {prefix}location names a store in {'PKCS12' if is_pkcs12 else kind}, and PEM "
         f"is read here; convert it with `{command}`, then set {prefix}type to PEM, {prefix}location to the path of "
@@ -135,7 +132,9 @@ def _parse_jaas(text: str) -> tuple[str, dict[str, str]]:
             raise _unreadable_jaas()
         double, single, mark, word = matched.groups()
         quoted = double if double is not None else single
-        tokens.append((mark or "", _unescape(quoted) if quoted is not None else mark or word))
+        if quoted is not None:
+            word = re.sub(r"\\(.)", lambda escape: _ESCAPED.get(escape[1], escape[1]), quoted, flags=re.DOTALL)
+        tokens.append((mark or "", mark or word))
         at = matched.end()
     words = [text for _, text in tokens]
     marks = [mark for mark, _ in tokens]
@@ -144,10 +143,6 @@ def _parse_jaas(text: str) -> tuple[str, dict[str, str]]:
     if len(tokens) < 3 or marks != ["", "", *["", "=", ""] * count, ";"]:
         raise _unreadable_jaas()
     return words[0], dict(zip(options[::3], options[2::3], strict=True))
-
-
-def _unescape(text: str) -> str:
-    return re.sub(r"\\(.)", lambda found: _ESCAPED.get(found[1], found[1]), text, flags=re.DOTALL)
 
 
 def _unreadable_jaas() -> SettingError:

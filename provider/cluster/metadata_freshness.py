@@ -113,31 +113,30 @@ class MetadataReconciler:
     def _reconcile_partition(self, name: TopicPartition, seen: Partition, in_flight: Reassignment | None) -> Partition:
         if in_flight is not None:
             return _with_reassignment(seen, in_flight)
-        request, was_listed = self._accepted.get(name), self._listed.get(name)
+        request = self._accepted.get(name)
+        was, listed_s = self._listed.get(name, (None, 0.0))
         if request is not None and (seen.is_recreated(request.topic_id) or _is_newer_metadata(seen, request)):
             return seen
         if request is not None and request.target == seen.replicas:
             # With a higher epoch than this one, other replicas are a later change, not an older state.
             self._accepted[name] = replace(request, arrived_epoch=seen.leader_epoch)
-        if (
-            request is not None
-            and request.target is not None
-            and self._may_be_requested_target(request.target, request, was_listed, seen)
-        ):
-            if was_listed is not None and _is_shown_in_flight(was_listed[0], request.target, seen):
-                return _with_reassignment(seen, was_listed[0])
-            return seen if request.target == seen.replicas else _reassigning_to(seen, request.target)
-        if was_listed is not None and self._is_still_shown(*was_listed, request, seen):
-            return _with_reassignment(seen, was_listed[0])
+        target = None if request is None else request.target
+        if request is not None and target is not None and self._may_be_requested_target(target, request, was, seen):
+            # The broker shows the request as the list did, and the list knows which replicas were added.
+            if was is not None and target == was.target != seen.replicas == was.replicas:
+                return _with_reassignment(seen, was)
+            return seen if target == seen.replicas else _reassigning_to(seen, target)
+        if was is not None and self._is_still_shown(was, listed_s, request, seen):
+            return _with_reassignment(seen, was)
         return seen
 
     def _may_be_requested_target(
-        self, target: Assignment, request: _AcceptedRequest, was: tuple[Reassignment, float] | None, seen: Partition
+        self, target: Assignment, request: _AcceptedRequest, was: Reassignment | None, seen: Partition
     ) -> bool:
         """Return whether the broker shows the requested target, or a state that may be older than the request."""
         if target == seen.replicas or self._now_s - request.at_s < GRACE_S:
             return True
-        if was is not None and was[0].replicas == seen.replicas and not was[0].adding:
+        if was is not None and was.replicas == seen.replicas and not was.adding:
             return False  # another client may have cancelled it: that leaves these replicas, and the same epoch
         raised = self.orders_raise_epochs or frozenset(target) != frozenset(seen.replicas)
         return raised and _is_older_metadata(seen, request)
@@ -169,11 +168,6 @@ def _metadata_by_topic(partitions: Mapping[TopicPartition, Partition]) -> dict[s
 def _is_older_metadata(seen: Partition, request: _AcceptedRequest) -> bool:
     # The epochs of a re-created topic start again.
     return seen.topic_id == request.topic_id and 0 <= seen.leader_epoch <= request.epoch
-
-
-def _is_shown_in_flight(was: Reassignment, target: Assignment, seen: Partition) -> bool:
-    """Return True if the broker shows the request as the list did: the list knows which replicas were added."""
-    return target == was.target != seen.replicas == was.replicas
 
 
 def _is_newer_metadata(seen: Partition, request: _AcceptedRequest) -> bool:

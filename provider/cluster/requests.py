@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import kafka.errors
@@ -69,9 +69,11 @@ def refusal_error(code: int, message: str | None, doing: str) -> KafkaRefused:
     kind = kafka.errors.for_code(code)
     reason = str(message or getattr(kind, "description", None) or getattr(kind, "message", None) or "no reason given")
     words = printable(reason)  # the message may come from an authorizer, a policy or a proxy, and quote any text
-    return KafkaRefused(
-        code, words, f"Kafka refused {doing}: {words.rstrip('.')} (error {code}){_permission_advice(code, doing)}."
-    )
+    operation = next((acl for beginning, acl in _OPERATIONS.items() if doing.startswith(beginning)), None)
+    advice = ""
+    if code in _RESOURCES and operation is not None:
+        advice = f"; grant our principal {operation} on {_RESOURCES[code]}, as docs/permissions.md says"
+    return KafkaRefused(code, words, f"Kafka refused {doing}: {words.rstrip('.')} (error {code}){advice}.")
 
 
 def _raise_refusal(response: Any, doing: str) -> None:
@@ -79,13 +81,6 @@ def _raise_refusal(response: Any, doing: str) -> None:
     code = int(getattr(response, "error_code", 0) or 0)
     if code:
         raise refusal_error(code, getattr(response, "error_message", None), doing)
-
-
-def _permission_advice(code: int, doing: str) -> str:
-    operation = next((acl for beginning, acl in _OPERATIONS.items() if doing.startswith(beginning)), None)
-    if code not in _RESOURCES or operation is None:
-        return ""
-    return f"; grant our principal {operation} on {_RESOURCES[code]}, as docs/permissions.md says"
 
 
 def metadata_request(topics: Collection[str] | None) -> Any:
@@ -153,11 +148,10 @@ def parse_reassignments(response: Any) -> dict[TopicPartition, Reassignment]:
     """Return the reassignments in flight in the controller's response. Raises KafkaRefused."""
     _raise_refusal(response, "listing reassignments")
     return {
-        TopicPartition(str(topic.name), int(entry.partition_index)): Reassignment(
+        name: Reassignment(
             _broker_ids(entry.replicas), _broker_ids(entry.adding_replicas), _broker_ids(entry.removing_replicas)
         )
-        for topic in response.topics
-        for entry in topic.partitions
+        for name, entry in _entries(response.topics)
     }
 
 
@@ -170,19 +164,15 @@ def alter_reassignments_request(
     version 1 of the request). Brokers that support only version 0 do not receive the flag, and do not check the number.
     """
     kind = AlterPartitionReassignmentsRequest.ReassignableTopic
-    topics = [
-        kind(
-            name=topic,
-            partitions=[
-                # An empty list is an (invalid) target and must not become null, which would cancel.
-                kind.ReassignablePartition(partition_index=number, replicas=None if target is None else list(target))
-                for number, target in entries
-            ],
-        )
-        for topic, entries in group_by_topic(targets.items())
-    ]
+    by_topic: dict[str, list[Any]] = defaultdict(list)
+    for name, target in targets.items():
+        # An empty list is an (invalid) target and must not become null, which would cancel.
+        replicas = None if target is None else list(target)
+        by_topic[name.topic].append(kind.ReassignablePartition(partition_index=name.partition, replicas=replicas))
     return AlterPartitionReassignmentsRequest(
-        timeout_ms=timeout_ms, allow_replication_factor_change=not keep_factor, topics=topics
+        timeout_ms=timeout_ms,
+        allow_replication_factor_change=not keep_factor,
+        topics=[kind(name=topic, partitions=partitions) for topic, partitions in by_topic.items()],
     )
 
 
@@ -200,19 +190,13 @@ def parse_alterations(
     `what` is the change of one partition, in words.
     """
     _raise_refusal(response, f"{what} of {len(partitions)} partitions")
-    outcomes = {
-        TopicPartition(str(topic.name), int(entry.partition_index)): (int(entry.error_code), entry.error_message)
-        for topic in response.responses
-        for entry in topic.partitions
-    }
+    outcomes = {name: (int(entry.error_code), entry.error_message) for name, entry in _entries(response.responses)}
     return _results_by_partition(partitions, outcomes, what)
 
 
 def elect_leaders_request(partitions: Collection[TopicPartition], timeout_ms: int) -> Any:
     """Return the request that elects the preferred leaders."""
-    topics = [
-        (topic, [number for number, _ in entries]) for topic, entries in group_by_topic((p, None) for p in partitions)
-    ]
+    topics = list(_numbers_by_topic(partitions).items())
     return ElectLeadersRequest(election_type=0, topic_partitions=topics, timeout_ms=timeout_ms)
 
 
@@ -309,11 +293,10 @@ _DEBUGGING_REPLICA = -2
 
 def log_dirs_request(partitions: Collection[TopicPartition] | None = None) -> Any:
     """Return the request for one broker's log directories, with the sizes of `partitions` (None: of all partitions)."""
-    kind = DescribeLogDirsRequest.DescribableLogDirTopic
-    topics = None if partitions is None else group_by_topic((partition, None) for partition in partitions)
-    return DescribeLogDirsRequest(
-        topics=topics and [kind(topic=topic, partitions=[number for number, _ in entries]) for topic, entries in topics]
-    )
+    kind, topics = DescribeLogDirsRequest.DescribableLogDirTopic, None
+    if partitions is not None:
+        topics = [kind(topic=topic, partitions=numbers) for topic, numbers in _numbers_by_topic(partitions).items()]
+    return DescribeLogDirsRequest(topics=topics)
 
 
 def parse_log_dirs(response: Any, broker: int) -> BrokerLogDirs:
@@ -333,13 +316,9 @@ def parse_log_dirs(response: Any, broker: int) -> BrokerLogDirs:
 def _parse_directory(entry: Any) -> Directory:
     if entry.error_code:
         return Directory(str(entry.log_dir), error=int(entry.error_code))
-    held = [(str(topic.name), log) for topic in entry.topics for log in topic.partitions]
-    sizes = {
-        TopicPartition(topic, int(log.partition_index)): int(log.partition_size)
-        for topic, log in held
-        # A future replica is the copy of a log that moves here from another directory of the broker.
-        if not log.is_future_key
-    }
+    held = list(_entries(entry.topics))
+    # A future replica is the copy of a log that moves here from another directory of the broker.
+    sizes = {name: int(log.partition_size) for name, log in held if not log.is_future_key}
     total, usable = (int(value) for value in (entry.total_bytes, entry.usable_bytes))
     return Directory(
         str(entry.log_dir),
@@ -355,21 +334,15 @@ def _parse_directory(entry: Any) -> Directory:
 def name_directories_request(paths: Mapping[TopicPartition, str]) -> Any:
     """Return the request that names the log directory of each partition's replica on the receiving broker (KIP-113)."""
     kind = AlterReplicaLogDirsRequest.AlterReplicaLogDir
-    by_path: dict[str, list[tuple[TopicPartition, None]]] = defaultdict(list)
+    by_path: dict[str, list[TopicPartition]] = defaultdict(list)
     for name, path in paths.items():
-        by_path[path].append((name, None))
-    return AlterReplicaLogDirsRequest(
-        dirs=[
-            kind(
-                path=path,
-                topics=[
-                    kind.AlterReplicaLogDirTopic(name=topic, partitions=[number for number, _ in entries])
-                    for topic, entries in group_by_topic(names)
-                ],
-            )
-            for path, names in by_path.items()
-        ]
-    )
+        by_path[path].append(name)
+    dirs = []
+    for path, names in by_path.items():
+        topics = _numbers_by_topic(names).items()
+        topic_of = kind.AlterReplicaLogDirTopic
+        dirs.append(kind(path=path, topics=[topic_of(name=topic, partitions=numbers) for topic, numbers in topics]))
+    return AlterReplicaLogDirsRequest(dirs=dirs)
 
 
 def parse_named_directories(
@@ -380,11 +353,7 @@ def parse_named_directories(
     A broker that does not have the replica yet answers with an error that says so. It has stored the directory all the
     same, and uses it when it gets the replica: this is no refusal.
     """
-    codes = {
-        TopicPartition(str(topic.topic_name), int(entry.partition_index)): int(entry.error_code)
-        for topic in response.results
-        for entry in topic.partitions
-    }
+    codes = {name: int(entry.error_code) for name, entry in _entries(response.results, "topic_name")}
     outcomes: dict[TopicPartition, tuple[int, str | None]] = {
         name: (NONE if code in _NO_REPLICA_YET else code, None) for name, code in codes.items()
     }
@@ -394,12 +363,10 @@ def parse_named_directories(
 def log_ends_request(partitions: Collection[TopicPartition]) -> Any:
     """Return the request for the end offsets of logs on the receiving broker, whether it leads them or not."""
     kind = ListOffsetsRequest.ListOffsetsTopic
+    end = kind.ListOffsetsPartition
     topics = [
-        kind(
-            name=topic,
-            partitions=[kind.ListOffsetsPartition(partition_index=number, timestamp=_LATEST) for number, _ in entries],
-        )
-        for topic, entries in group_by_topic((partition, None) for partition in partitions)
+        kind(name=topic, partitions=[end(partition_index=number, timestamp=_LATEST) for number in numbers])
+        for topic, numbers in _numbers_by_topic(partitions).items()
     ]
     return ListOffsetsRequest(replica_id=_DEBUGGING_REPLICA, isolation_level=0, topics=topics, min_version=2)
 
@@ -407,9 +374,8 @@ def log_ends_request(partitions: Collection[TopicPartition]) -> Any:
 def parse_log_ends(response: Any) -> dict[TopicPartition, int]:
     """Return log end offsets by partition; partitions that the broker does not hold are left out."""
     return {
-        TopicPartition(str(topic.name), int(entry.partition_index)): int(entry.offset)
-        for topic in response.topics
-        for entry in topic.partitions
+        name: int(entry.offset)
+        for name, entry in _entries(response.topics)
         if not entry.error_code and entry.offset >= 0
     }
 
@@ -443,12 +409,20 @@ def _format_topic_id(topic: Any) -> str | None:
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
-def group_by_topic(entries: Iterable[tuple[TopicPartition, Any]]) -> list[tuple[str, list[tuple[int, Any]]]]:
-    """Return `entries` in the nesting of Kafka's requests: topic, then partition number and value."""
-    grouped: dict[str, list[tuple[int, Any]]] = defaultdict(list)
-    for partition, value in entries:
-        grouped[partition.topic].append((partition.partition, value))
-    return list(grouped.items())
+def _numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Return partitions in the nesting of Kafka's requests."""
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for topic, number in partitions:
+        numbers[topic].append(number)
+    return numbers
+
+
+def _entries(topics: Iterable[Any], topic_name: str = "name") -> Iterator[tuple[TopicPartition, Any]]:
+    """Yield the entries of a response by partition; Kafka calls the name of a topic differently in each."""
+    for topic in topics:
+        name = str(getattr(topic, topic_name))
+        for entry in topic.partitions:
+            yield TopicPartition(name, int(entry.partition_index)), entry
 
 
 def _broker_ids(values: Iterable[Any] | None) -> Assignment:

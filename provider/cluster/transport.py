@@ -129,7 +129,13 @@ class KafkaTransport:
             if self._closed:
                 raise ClusterUnreachable(f"The connection to {self.servers} was closed; open a new one.")
             if self._session is None or not self._session.usable:
-                self._session = self._verify_session(Session.open(self._config))
+                opened = Session.open(self._config)
+                try:
+                    self._verify_cluster_id(opened.cluster_id)
+                except ClusterError:
+                    opened.close()
+                    raise
+                self._session = opened
             return self._session
 
     @property
@@ -220,14 +226,6 @@ class KafkaTransport:
                 "connection's bootstrap servers."
             )
 
-    def _verify_session(self, session: Session) -> Session:
-        try:
-            self._verify_cluster_id(session.cluster_id)
-        except ClusterError:
-            session.close()
-            raise
-        return session
-
     def _send_with_failover(
         self,
         request: Request,
@@ -253,7 +251,9 @@ class KafkaTransport:
                 sent = sent or isinstance(error, (kafka.errors.KafkaConnectionError, *_TIMEOUTS))
                 unsure = isinstance(error, _TIMEOUTS) or once
                 last = (change and sent and unsure) or time.monotonic() >= deadline
-                self._drop_cached_controller(error)
+                self._controller = None
+                if _is_unknown_broker(error):
+                    self._drop_session()
                 if last or not isinstance(error, _RETRIABLE):
                     self._raise_translated(error, name, change=change and sent)
             except ClusterUnreachable as error:
@@ -300,11 +300,6 @@ class KafkaTransport:
                 raise kafka.errors.NodeNotReadyError("the cluster has no controller at the moment")
             self._controller = controller
         return self._controller
-
-    def _drop_cached_controller(self, error: Exception) -> None:
-        self._controller = None
-        if _is_unknown_broker(error):
-            self._drop_session()
 
     def _drop_session(self) -> None:
         with self._lock:
