@@ -216,8 +216,8 @@ def counted(number: int, what: str, singular: str = "", plural: str = "") -> str
 
 def name_brokers(brokers: Collection[int]) -> str:
     """Return `broker 3`, or `brokers 3, 4 and 5`, for a sentence. `brokers` are not empty."""
-    *others, last = map(str, brokers)
-    return f"brokers {', '.join(others)} and {last}" if others else f"broker {last}"
+    *first, last = map(str, brokers)
+    return f"brokers {', '.join(first)} and {last}" if first else f"broker {last}"
 
 
 def name_some(items: Collection[object], most: int) -> str:

@@ -47,14 +47,14 @@ def escape_markdown(text: str) -> str:
 
 def utc_text(ms: int) -> str:
     """Return `ms`, milliseconds since 1970, as `2026-11-22 08:00:00`; a value outside the calendar as `<ms> ms`."""
-    found = utc_datetime(ms)
-    return f"{ms} ms" if found is None else found.strftime("%Y-%m-%d %H:%M:%S")
+    time = utc_datetime(ms)
+    return f"{ms} ms" if time is None else time.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def iso_time(ms: int | None) -> str | None:
     """Return a time in ISO 8601 (UTC); None for an unknown one."""
-    found = utc_datetime(ms) if ms else None
-    return None if found is None else found.isoformat(timespec="milliseconds")
+    time = utc_datetime(ms) if ms else None
+    return None if time is None else time.isoformat(timespec="milliseconds")
 
 
 def utc_datetime(ms: int) -> datetime | None:
@@ -62,6 +62,6 @@ def utc_datetime(ms: int) -> datetime | None:
     return datetime.fromtimestamp(ms / 1000, timezone.utc) if 0 <= ms <= _LAST_MS else None
 
 
-def _escape_character(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escape_character(character: re.Match[str]) -> str:
+    code = ord(character[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

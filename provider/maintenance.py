@@ -33,10 +33,6 @@ class _Span:
     begin: int
     end: int
 
-    def times_on_day(self, day: date, zone: ZoneInfo) -> tuple[int, int]:
-        """Return the opening and closing time if the span opens on that day, in milliseconds since 1970."""
-        return _local_time_ms(day, self.begin, zone), _local_time_ms(day, self.end, zone)
-
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceWindow:
@@ -65,7 +61,7 @@ class MaintenanceWindow:
         for ahead in range(-2, _AHEAD):
             day = today + timedelta(days=ahead)
             for span in self.spans:
-                opens, closes = span.times_on_day(day, self.zone)
+                opens, closes = (_local_time_ms(day, minutes, self.zone) for minutes in (span.begin, span.end))
                 if day.weekday() in span.days and opens < closes:
                     yield opens, closes
 
@@ -85,18 +81,18 @@ def parse_window(text: str, zone: str) -> MaintenanceWindow | None:
 
 
 def _parse_span(text: str) -> _Span:
-    found = _PARTS.fullmatch(text)
-    if found is None:
+    parts = _PARTS.fullmatch(text)
+    if parts is None:
         raise SettingError(
             f"The maintenance window {text!r} cannot be read; write it as 22:00-06:00 or mon-fri 22:00-06:00, and "
             "several with ; between them."
         )
-    begin, end = _parse_minutes(found["begin"]), _parse_minutes(found["end"])
+    begin, end = _parse_minutes(parts["begin"]), _parse_minutes(parts["end"])
     if begin in (end, _A_DAY):
         raise SettingError(
             f"The maintenance window {text} never opens: it ends when it begins; for the whole day write 00:00-24:00."
         )
-    return _Span(_parse_weekdays(found["days"]), begin, end if end > begin else end + _A_DAY)
+    return _Span(_parse_weekdays(parts["days"]), begin, end if end > begin else end + _A_DAY)
 
 
 def _parse_minutes(text: str) -> int:
@@ -109,12 +105,12 @@ def _parse_minutes(text: str) -> int:
 def _parse_weekdays(text: str | None) -> frozenset[int]:
     if text is None:
         return frozenset(range(7))
-    found: set[int] = set()
+    days: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.partition("-")
         begin, end = _weekday_index(first), _weekday_index(last if dash else first)
-        found |= {day % 7 for day in range(begin, (end if end >= begin else end + 7) + 1)}
-    return frozenset(found)
+        days |= {day % 7 for day in range(begin, (end if end >= begin else end + 7) + 1)}
+    return frozenset(days)
 
 
 def _weekday_index(name: str) -> int:

@@ -102,12 +102,12 @@ def parse_broker_ids(value: Any) -> list[int]:
     """
     listed = value.replace(",", " ").split() if isinstance(value, str) else value
     try:
-        found = [parse_whole_number(each) for each in listed or ()]
+        brokers = [parse_whole_number(broker) for broker in listed or ()]
     except (TypeError, ValueError):
-        found = [-1]
-    if min(found, default=0) < 0:
+        brokers = [-1]
+    if min(brokers, default=0) < 0:
         raise SettingError(f"{shorten_value(value)} names no brokers; give their ids, such as 3, 4.")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(brokers))
 
 
 def parse_extra(conn_id: str, text: str | None) -> dict[str, Any]:
@@ -128,8 +128,8 @@ def require_choice(name: str, value: object, *choices: str) -> str:
     """Return `value`, which is one of `choices`. Raises SettingError for everything else; `name` opens its message."""
     if value in choices:
         return str(value)
-    *others, last = choices
-    raise SettingError(f"{name} is {value!r}; it takes {', '.join(others)} or {last}.")
+    *first, last = choices
+    raise SettingError(f"{name} is {value!r}; it takes {', '.join(first)} or {last}.")
 
 
 def shorten_value(value: object) -> str:

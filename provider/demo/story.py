@@ -208,7 +208,7 @@ def _show_planning(setup: DemoSetup, journal: Journal) -> tuple[PlanRecord, Mapp
     setup.screen.print_step("due", "the DAG heal runs")
     with setup.screen.show_bar("plan") as bar:
         record = _wait_for(
-            lambda: next((each for each in journal.plans.latest(5) if _VICTIM in each.failed_brokers), None),
+            lambda: next((plan for plan in journal.plans.latest(5) if _VICTIM in plan.failed_brokers), None),
             within_s=_PLANNED_WITHIN_S,
             what="a plan",
             meanwhile=lambda: bar.show(0, 0, _current_task(setup.heal, run["dag_run_id"])),

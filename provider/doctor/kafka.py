@@ -199,18 +199,19 @@ def cordon_findings(snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs], c
     cordoned = sorted(broker for broker, dirs in log_dirs.items() if dirs.cordoned)
     failed = {broker: dirs.failed_paths for broker, dirs in log_dirs.items() if dirs.failed_paths}
     silent = sorted(snapshot.live - log_dirs.keys()) if log_dirs else []
-    found = []
+    findings = []
     if cordoned:
         sentence = f"Cordoned brokers (cordoned.log.dirs), which receive no replicas: {_name(cordoned)}."
-        found.append(Finding("cordons", Level.NOTE, sentence))
+        findings.append(Finding("cordons", Level.NOTE, sentence))
     if failed:
         named = "; ".join(f"broker {broker}: {', '.join(paths)}" for broker, paths in sorted(failed.items()))
         sentence = f"Log directories have failed on {named}; replace the disks, or set heal_failed_disks."
         heals = [f"failed {broker} --disk {shlex.join(paths)}" for broker, paths in sorted(failed.items())]
-        found.append(Finding("disks", Level.FAULT, sentence, "\n".join(map(commands.steward, heals))))
+        findings.append(Finding("disks", Level.FAULT, sentence, "\n".join(map(commands.steward, heals))))
     if silent:
-        found.append(Finding("disks", Level.NOTE, f"Brokers that did not report their disks in time: {_name(silent)}."))
-    return found
+        sentence = f"Brokers that did not report their disks in time: {_name(silent)}."
+        findings.append(Finding("disks", Level.NOTE, sentence))
+    return findings
 
 
 def lagging_findings(snapshot: Snapshot, observed: Collection[str], commands: Commands) -> list[Finding]:
@@ -261,8 +262,8 @@ def throttle_finding(survey: ThrottleSurvey, throttle: int, commands: Commands) 
             f"limited by {them}."
         )
     if survey.in_use:
-        others = counted(len(survey.in_use), "setting")
-        sentences.append(f"{others} of others may be in use by reassignments in flight.")
+        foreign = counted(len(survey.in_use), "setting")
+        sentences.append(f"{foreign} of others may be in use by reassignments in flight.")
     stricter = [rate for rate in survey.rates if rate.bytes_per_s < throttle]
     external = external_rates_message(stricter, throttle, whose="a plan's", connection=commands.connection)
     sentences += filter(None, (external, ineffective_message(throttle)))

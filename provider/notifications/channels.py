@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 import importlib
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -196,19 +195,3 @@ def _load(module: str, extra: str) -> Any:
             f"A notification needs a package that is not installed ({error.name or module}); install "
             f"airflow-provider-kafka-steward[{extra}] where Airflow's tasks, triggers and DAG files run."
         ) from None
-
-
-def channels_of(
-    slack_conn_id: str | None,
-    teams_conn_id: str | None,
-    pagerduty_conn_id: str | None,
-    smtp_conn_id: str | None,
-    to: Sequence[str],
-) -> tuple[Channel, ...]:
-    """Return the channels of the connections that are given."""
-    found: list[Channel] = []
-    found += [Slack(slack_conn_id)] if slack_conn_id else []
-    found += [Teams(teams_conn_id)] if teams_conn_id else []
-    found += [PagerDuty(pagerduty_conn_id)] if pagerduty_conn_id else []
-    found += [Email(smtp_conn_id, tuple(to))] if smtp_conn_id else []
-    return tuple(found)

@@ -136,31 +136,22 @@ def build_message(context: Mapping[str, Any], base_url: str | None = None) -> Me
     keys = {name: f"kafka-steward:{source}:{subject}" for name, subject in subjects.items()}
     ended = EVENT_KINDS.get(str(payload.get("of")))
     closed = kind.closes if ended is None else (ended.opens,)
+    about = [event, source, *run, _plan_of(payload), *(str(payload.get(name)) for name in ("of", "subject", "at_ms"))]
     link, label = _link_of(context, payload, base_url)
     return Message(
         event,
         kind.severity,
-        _line(f"{source}: {_title(kind, payload)}", _FACT),
+        _line(f"{source}: {kind.title}{'' if ended is None else f' ({ended.title})'}", _FACT),
         _line(str(payload.get("sentence") or _failed_sentence(run, context)), _SENTENCE),
         _shown_facts(payload, run),
         _line(source, _FACT),
-        _event_key(event, source, run, payload),
+        sha256("\n".join(about).encode()).hexdigest()[:32],
         keys.get(kind.opens, ""),
         tuple(keys[name] for name in closed if name),
         link,
         label,
         plan_url(str(conn_id or ""), _plan_of(payload), base_url),
     )
-
-
-def _title(kind: EventKind, payload: Mapping[str, Any]) -> str:
-    of = EVENT_KINDS.get(str(payload.get("of")))
-    return kind.title if of is None else f"{kind.title} ({of.title})"
-
-
-def _event_key(event: str, source: str, run: tuple[str, str, str], payload: Mapping[str, Any]) -> str:
-    about = [event, source, *run, _plan_of(payload), *(str(payload.get(name)) for name in ("of", "subject", "at_ms"))]
-    return sha256("\n".join(about).encode()).hexdigest()[:32]
 
 
 def _plan_of(payload: Mapping[str, Any]) -> str:
@@ -170,9 +161,8 @@ def _plan_of(payload: Mapping[str, Any]) -> str:
 def _run_of(context: Mapping[str, Any]) -> tuple[str, str, str]:
     """Return the ids of DAG, run and task; the callback of a DAG has no task."""
     task, run = context.get("ti"), context.get("dag_run")
-    found = [getattr(task, "dag_id", None) or getattr(run, "dag_id", None)]
-    found += [getattr(task, "run_id", None) or getattr(run, "run_id", None), getattr(task, "task_id", None)]
-    return str(found[0] or "unknown"), str(found[1] or ""), str(found[2] or "")
+    dag_id, run_id = (getattr(task, name, None) or getattr(run, name, None) for name in ("dag_id", "run_id"))
+    return str(dag_id or "unknown"), str(run_id or ""), str(getattr(task, "task_id", None) or "")
 
 
 def _failed_sentence(run: tuple[str, str, str], context: Mapping[str, Any]) -> str:

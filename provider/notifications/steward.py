@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from airflow.sdk import BaseNotifier
@@ -11,7 +11,7 @@ from airflow.sdk.log import redact  # type: ignore[attr-defined]
 
 from kafka_steward.errors import NotificationFailed, SettingError
 from kafka_steward.escaping import printable
-from kafka_steward.notifications.channels import Channel, channels_of
+from kafka_steward.notifications.channels import Channel, Email, PagerDuty, Slack, Teams
 from kafka_steward.notifications.message import EVENT_KINDS, Message, build_message
 
 __all__ = ["StewardNotifier"]
@@ -45,33 +45,39 @@ class StewardNotifier(BaseNotifier):
         events: Collection[str] | None = None,
     ) -> None:
         super().__init__()
-        addresses = [to] if isinstance(to, str) else list(to)
-        self.channels = channels_of(slack_conn_id, teams_conn_id, pagerduty_conn_id, smtp_conn_id, addresses)
+        addresses = (to,) if isinstance(to, str) else tuple(to)
+        kinds: tuple[tuple[Callable[[str], Channel], str | None], ...] = (
+            (Slack, slack_conn_id),
+            (Teams, teams_conn_id),
+            (PagerDuty, pagerduty_conn_id),
+            (lambda conn_id: Email(conn_id, addresses), smtp_conn_id),
+        )
+        self.channels = tuple(kind(conn_id) for kind, conn_id in kinds if conn_id)
         if not self.channels:
             raise SettingError(
                 "A StewardNotifier needs a channel: slack_conn_id, teams_conn_id, pagerduty_conn_id or smtp_conn_id."
             )
         if bool(smtp_conn_id) != bool(addresses):
             raise SettingError("A StewardNotifier for e-mail needs both smtp_conn_id and addresses, as to=[...].")
-        self.events = _validate_events(events)
+        unknown = [events] if isinstance(events, str) else sorted(set(events or ()) - EVENT_KINDS.keys())
+        if unknown:
+            raise SettingError(f"{unknown[0]!r} is no list of events; there are {', '.join(EVENT_KINDS)}.")
+        self.events = None if events is None else frozenset(events)
 
     def __repr__(self) -> str:
         return f"StewardNotifier({', '.join(map(repr, self.channels))})"
 
     def notify(self, context: Any) -> None:
         """Send the event in `context` to all channels."""
-        message = build_message(redact_payload(context), conf.get("api", "base_url", fallback=None))
+        # Every secret that Airflow knows is masked in the facts of the event.
+        payload = context.get("kafka_steward")
+        masked = {**context, "kafka_steward": redact(payload)} if payload else context
+        message = build_message(masked, conf.get("api", "base_url", fallback=None))
         if self.events is not None and message.event not in self.events:
             return
         errors = [error for channel in self.channels if (error := _send(channel, message))]
         if errors:
             raise NotificationFailed(" ".join(errors))
-
-
-def redact_payload(context: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the context with every secret that Airflow knows masked in the facts of the event."""
-    payload = context.get("kafka_steward")
-    return {**context, "kafka_steward": redact(payload)} if payload else dict(context)
 
 
 def _send(channel: Channel, message: Message) -> str:
@@ -89,12 +95,3 @@ def _send(channel: Channel, message: Message) -> str:
             f"({type(error).__name__}{code}); check the connection, and that its server can be reached from here."
         )
     return ""
-
-
-def _validate_events(events: Collection[str] | None) -> frozenset[str] | None:
-    if events is None:
-        return None
-    unknown = sorted(set(events) - EVENT_KINDS.keys()) if not isinstance(events, str) else [events]
-    if unknown:
-        raise SettingError(f"{unknown[0]!r} is no list of events; there are {', '.join(EVENT_KINDS)}.")
-    return frozenset(events)

@@ -55,13 +55,13 @@ def plan(reader: JournalReader, cluster_id: str, digest: str) -> PlanDetail | No
         rows = opened.execute(sa.select(_plan).where(begins).limit(2)).mappings().all()
         if len(rows) != 1:
             return None
-        found = plan_from_row(rows[0])
-        mine = (_progress.c.cluster_id == cluster_id) & (_progress.c.plan == found.digest)
+        report = plan_from_row(rows[0])
+        mine = (_progress.c.cluster_id == cluster_id) & (_progress.c.plan == report.digest)
         progress = opened.execute(sa.select(_progress).where(mine)).mappings().one_or_none()
-        moves = (_move.c.cluster_id == cluster_id) & (_move.c.plan == found.digest)
+        moves = (_move.c.cluster_id == cluster_id) & (_move.c.plan == report.digest)
         counts = sa.select(_move.c.state, sa.func.count()).where(moves).group_by(_move.c.state)
         by_state = {state: int(count) for state, count in opened.execute(counts)}
-    return PlanDetail(found, None if progress is None else progress_from_row(progress), by_state)
+    return PlanDetail(report, None if progress is None else progress_from_row(progress), by_state)
 
 
 def progress(reader: JournalReader, cluster_id: str, digest: str) -> ProgressReport | None:

@@ -88,8 +88,8 @@ def documents(reader: JournalReader, cluster_id: str) -> Documents:
     with reader.connection() as opened:
         rows = opened.execute(sa.select(document).where(document.c.cluster_id == cluster_id)).mappings().all()
         read_ms = opened.execute(sa.select(sa.func.max(poll.c.at_ms)).where(polled)).scalar_one()
-    found = {row["kind"]: documents_from_row(row) for row in rows}
-    return Documents(read_ms, {kind: found.get(kind, DocumentReport(kind)) for kind in KINDS})
+    reports = {row["kind"]: documents_from_row(row) for row in rows}
+    return Documents(read_ms, {kind: reports.get(kind, DocumentReport(kind)) for kind in KINDS})
 
 
 #: The measures that a chart shows, as docs/metrics.md names them; the others are by broker.

@@ -72,11 +72,11 @@ def _inspect_java(executable: str) -> Java | None:
     """Return the Java that `executable` reports itself to be; None if it cannot be run or is not a Java."""
     command = [executable, "-XshowSettings:properties", "-version"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stderr
+        output = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
         return None
-    home = re.search(r"^\s*java\.home = (.+)$", said, re.MULTILINE)
-    version = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", said, re.MULTILINE)
+    home = re.search(r"^\s*java\.home = (.+)$", output, re.MULTILINE)
+    version = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", output, re.MULTILINE)
     return Java(Path(home[1].strip()), int(version[1])) if home and version else None
 
 
@@ -188,11 +188,11 @@ def parse_lock(text: str) -> list[LockedJar]:
 
 def _verify_jar(path: Path, jar: LockedJar) -> None:
     """Compare the jar at `path` with the lock. Raises SandboxFailed if it differs, and deletes it."""
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
-    if found != jar.sha256:
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest != jar.sha256:
         path.unlink()
         raise SandboxFailed(
-            f"{path.name} in {path.parent} has the SHA-256 {found}, not {jar.sha256} as pinned: it was removed; run "
+            f"{path.name} in {path.parent} has the SHA-256 {digest}, not {jar.sha256} as pinned: it was removed; run "
             "again to download it again, and if it differs again, find out who changed it."
         )
 

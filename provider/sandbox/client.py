@@ -86,8 +86,8 @@ def unready_brokers(addresses: Mapping[int, str]) -> list[str]:
     views = {broker: _live_brokers_at(address) for broker, address in addresses.items()}
     silent = [f"broker {broker} does not answer at {addresses[broker]}" for broker in views if views[broker] is None]
     unknown = [
-        f"broker {other} does not list broker {broker}"
-        for other, view in views.items()
+        f"broker {witness} does not list broker {broker}"
+        for witness, view in views.items()
         for broker in sorted(set(addresses) - (view or set()))
     ]
     if silent or unknown:

@@ -231,9 +231,9 @@ def _logs(admin: Any, broker: int) -> dict[str, list[tuple[str, int]]]:
 def _unsettled(admin: Any) -> list[str]:
     """Return what is not yet as it is to stay: live replicas that are not in sync, and dead ones that are."""
     left = []
-    for (topic, number), found in _partitions(admin).items():
-        live = set(found["replica_nodes"]) - {*GHOSTS, *([STUCK] if topic in {"stuck", "foreign"} else [])}
+    for (topic, number), entry in _partitions(admin).items():
+        live = set(entry["replica_nodes"]) - {*GHOSTS, *([STUCK] if topic in {"stuck", "foreign"} else [])}
         # The last replica in sync stays in the ISR when its broker dies.
-        if topic != "doomed" and live and set(found["isr_nodes"]) != live:
-            left.append(f"{topic}-{number} has {found['isr_nodes']} in sync instead of {sorted(live)}")
+        if topic != "doomed" and live and set(entry["isr_nodes"]) != live:
+            left.append(f"{topic}-{number} has {entry['isr_nodes']} in sync instead of {sorted(live)}")
     return left

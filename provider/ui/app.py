@@ -209,12 +209,12 @@ def show_stop(request: Request, access: AccessDep, conn: str = "") -> Response:
 
 def send_static(request: Request, name: str, access: AccessDep, v: str = "") -> Response:  # noqa: ARG001 - asked for
     """Send a script, style or picture of the page."""
-    found = static_files().get(name)
-    if found is None:
+    file = static_files().get(name)
+    if file is None:
         raise HTTPException(404, "There is no such file.")
     # Its URL changes with its content.
     kept = "private, max-age=31536000, immutable" if v else "private, max-age=3600"
-    return Response(found[0], media_type=found[1], headers={"Cache-Control": kept})
+    return Response(file[0], media_type=file[1], headers={"Cache-Control": kept})
 
 
 ROUTES: dict[str, Callable[..., Response]] = {
@@ -271,7 +271,7 @@ async def _show_refusal(request: Request, error: Exception) -> Response:
 
 async def _show_invalid(request: Request, error: Exception) -> Response:
     errors = error.errors() if isinstance(error, RequestValidationError) else []
-    names = ", ".join(sorted({str(each["loc"][-1]) for each in errors}))
+    names = ", ".join(sorted({str(parameter["loc"][-1]) for parameter in errors}))
     return _show_message(request, 400, f"The address of this page lacks or misspells: {printable(names)}.")
 
 

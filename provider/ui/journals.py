@@ -55,8 +55,8 @@ class Journals:
         if isinstance(place, StewardError):
             raise place
         with self._reading(place.url) as reader:
-            found = None if place.cluster_id is None else cluster(reader, place.cluster_id)
-            return reader, found or _find_reported(fleet(reader), conn_id)
+            summary = None if place.cluster_id is None else cluster(reader, place.cluster_id)
+            return reader, summary or _find_reported(fleet(reader), conn_id)
 
     def fleet(self, conn_ids: Iterable[str]) -> list[FleetRow]:
         """Return a row for each connection; each journal is read once."""
@@ -136,9 +136,9 @@ class Journals:
 
 
 def _row(place: JournalPlace, by_id: Mapping[str, ClusterSummary], summaries: Iterable[ClusterSummary]) -> FleetRow:
-    found = by_id.get(place.cluster_id or "")
+    summary = by_id.get(place.cluster_id or "")
     try:
-        return FleetRow(place.conn_id, found or _find_reported(summaries, place.conn_id))
+        return FleetRow(place.conn_id, summary or _find_reported(summaries, place.conn_id))
     except StewardError as error:
         return FleetRow(place.conn_id, problem=str(error))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
@@ -16,21 +16,29 @@ from kafka_steward.page_data.clusters import ClusterState, ClusterSummary
 #: What stands for an unknown value.
 UNKNOWN = "\u2013"
 
-#: The colour of a state: bad needs a person now, warn soon, busy and ok do not, idle is not current.
-_TONES = {
-    ClusterState.UNWATCHED: "bad",
-    ClusterState.FAILING: "bad",
-    ClusterState.OUTAGE: "bad",
-    ClusterState.OFFLINE: "bad",
-    ClusterState.STUCK: "bad",
-    ClusterState.FAILED: "bad",
-    ClusterState.WAITING: "warn",
-    ClusterState.HEALING: "busy",
-    ClusterState.MOVING: "busy",
-    ClusterState.DEGRADED: "warn",
-    ClusterState.DISABLED: "warn",
-    ClusterState.HEALTHY: "ok",
+#: The colour of a state (bad needs a person now, warn soon, busy and ok do not), and what to do about it where the
+#: watch's own sentence does not say it.
+_STATES: Mapping[ClusterState, tuple[str, str]] = {
+    ClusterState.UNWATCHED: (
+        "bad",
+        (
+            "No watch has reported for 3 minutes, so what is shown may be old; check that the DAG heal is not paused "
+            "and that Airflow's triggerer runs."
+        ),
+    ),
+    ClusterState.FAILING: ("bad", "The watch cannot poll the cluster."),
+    ClusterState.OUTAGE: ("bad", "More brokers have failed than may be healed at once; bring them back."),
+    ClusterState.OFFLINE: ("bad", "Partitions have no leader: bring their brokers back."),
+    ClusterState.STUCK: ("bad", "A plan makes no progress and needs a person."),
+    ClusterState.FAILED: ("bad", "A broker has failed and is not healed by itself."),
+    ClusterState.WAITING: ("warn", "A broker has failed; it is healed when its grace period ends."),
+    ClusterState.HEALING: ("busy", "A plan restores the replicas of the failed brokers."),
+    ClusterState.MOVING: ("busy", "A plan moves replicas."),
+    ClusterState.DEGRADED: ("warn", "Some partitions have fewer in-sync replicas than they should."),
+    ClusterState.DISABLED: ("warn", "Reassignments are disabled: no move starts."),
+    ClusterState.HEALTHY: ("ok", "Every partition is fully replicated."),
 }
+#: The colour of a plan's status; a status without one is idle, not current.
 _PLAN_TONES = {
     PlanStatus.STUCK: "bad",
     PlanStatus.FAILED: "bad",
@@ -41,27 +49,10 @@ _PLAN_TONES = {
     PlanStatus.COMPLETED: "ok",
 }
 
-#: What to do about a state, where the watch's own sentence does not say it.
-_ADVICE = {
-    ClusterState.UNWATCHED: "No watch has reported for 3 minutes, so what is shown may be old; check that the DAG heal "
-    "is not paused and that Airflow's triggerer runs.",
-    ClusterState.FAILING: "The watch cannot poll the cluster.",
-    ClusterState.OUTAGE: "More brokers have failed than may be healed at once; bring them back.",
-    ClusterState.OFFLINE: "Partitions have no leader: bring their brokers back.",
-    ClusterState.STUCK: "A plan makes no progress and needs a person.",
-    ClusterState.FAILED: "A broker has failed and is not healed by itself.",
-    ClusterState.WAITING: "A broker has failed; it is healed when its grace period ends.",
-    ClusterState.HEALING: "A plan restores the replicas of the failed brokers.",
-    ClusterState.MOVING: "A plan moves replicas.",
-    ClusterState.DEGRADED: "Some partitions have fewer in-sync replicas than they should.",
-    ClusterState.DISABLED: "Reassignments are disabled: no move starts.",
-    ClusterState.HEALTHY: "Every partition is fully replicated.",
-}
-
 
 def tone_of_cluster(state: ClusterState) -> str:
     """Return the colour of a cluster's state."""
-    return _TONES[state]
+    return _STATES[state][0]
 
 
 def tone_of_plan(status: PlanStatus | None) -> str:
@@ -78,7 +69,7 @@ def word_of_plan(plan: PlanReport) -> str:
 
 def sentences_of_cluster(found: ClusterSummary) -> list[str]:
     """Return what the watch says of a cluster, and what is to be done about its state."""
-    advice = _ADVICE[found.state]
+    _, advice = _STATES[found.state]
     return [advice, found.sentence] if found.sentence else [advice]
 
 
@@ -121,10 +112,10 @@ def percent(fraction: float | None) -> str:
 
 def moment(ms: int | None) -> Markup:
     """Return a time in UTC as a `<time>` element."""
-    found = None if ms is None else utc_datetime(ms)
-    if found is None or ms is None:
+    time = None if ms is None else utc_datetime(ms)
+    if time is None or ms is None:
         return escape(UNKNOWN)
-    return Markup('<time datetime="{}Z">{}</time>').format(found.strftime("%Y-%m-%dT%H:%M:%S"), utc_text(ms))
+    return Markup('<time datetime="{}Z">{}</time>').format(time.strftime("%Y-%m-%dT%H:%M:%S"), utc_text(ms))
 
 
 def replicas(brokers: object) -> str:
