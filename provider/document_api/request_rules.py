@@ -171,14 +171,17 @@ def _other_api_reason(
 
 
 def _no_leader_reason(asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None) -> str:
-    """Return why nothing can be copied from the partition; empty when something can, or nothing has to be copied.
+    """Return why Kafka would not complete the request without a leader; empty with one, or if only the order changes.
 
-    A plan of a given file leaves such a partition out. A request would wait, and keep its place, for ever.
+    A plan of a given file leaves such a partition out. A request would wait, and keep its place, for ever. Kafka
+    reorders at once, and removes replicas only once those that stay are in sync (4.3 on KRaft and 3.9 with ZooKeeper).
     """
-    there = partition.replicas if flight is None else flight.originals
-    if partition.leader is not None or asked.replicas in {there, None if flight is None else flight.target}:
+    there = (partition.replicas if flight is None else flight.originals) or ()
+    in_flight_there = flight is not None and flight.target == asked.replicas
+    if partition.leader is not None or in_flight_there or set(asked.replicas) == set(there):
         return ""
-    return f"it has no leader to copy from; bring back {name_last_in_sync(partition.replicas, partition.isr)}"
+    what = " to copy from" if set(asked.replicas).difference(there) else ", without which Kafka removes no replica"
+    return f"it has no leader{what}; bring back {name_last_in_sync(partition.replicas, partition.isr)}"
 
 
 def _too_few_replicas_reason(

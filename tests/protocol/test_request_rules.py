@@ -79,6 +79,7 @@ TOO_FEW = (
     "min.insync.replicas of its topic"
 )
 NO_LEADER = "it has no leader to copy from; bring back its broker 1"
+NO_REMOVAL = ", without which Kafka removes no replica"
 CASES = [
     (asked("145"), ClusterView(snapshot()), ("move", "")),
     (asked("321"), ClusterView(snapshot()), ("move", "")),
@@ -90,6 +91,8 @@ CASES = [
     (asked("124"), ClusterView(snapshot(4)), ("refuse", "broker 4 is not live; submit it again when it is")),
     (asked("145"), ClusterView(snapshot(3, 2, 1)), ("refuse", NO_LEADER)),
     (asked("145"), ClusterView(snapshot(3, 2, 1), min_isr={"t": 4}), ("refuse", NO_LEADER)),
+    (asked("12"), ClusterView(snapshot(3, 2, 1)), ("refuse", NO_LEADER.replace(" to copy from", NO_REMOVAL))),
+    (asked("321"), ClusterView(snapshot(3, 2, 1)), ("move", "")),
     (asked("123"), ClusterView(snapshot(3, 2, 1)), ("done", "it already has the replicas [1, 2, 3]")),
     (asked("123"), ClusterView(snapshot(3, 2, 1), {T0: ACTIVE}), ("supersede", "")),
     (asked("145"), ClusterView(snapshot(foreign=(5, 2, 3))), ("refuse", "an external reassignment is moving it")),

@@ -185,6 +185,21 @@ def test_a_partition_without_a_leader_is_refused_with_what_brings_one_back_and_k
     assert not yard.requests()
 
 
+@pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
+def test_the_replicas_of_a_partition_without_a_leader_are_reordered_and_none_is_removed(mode: str) -> None:
+    yard = Yard("t: 53 53", mode=mode)
+    yard.simulator.topics[TopicPartition("t", 0)].isr.discard(3)
+    yard.simulator.kill(5)
+    yard.simulator.kill(3)
+    yard.ask("t-0 35", "t-1 3")
+    said = yard.run()
+    assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((3, 5), (5, 3))
+    assert any(
+        "t-1 to [3]: refused, it has no leader, without which Kafka removes no replica;" in line for line in said
+    )
+    assert (yard.journal.plans.unfinished(), yard.requests()) == ([], [])
+
+
 def test_a_slow_partition_holds_up_no_later_request() -> None:
     yard = Yard("slow: 12", "t: 12 23")
     yard.simulator.topics[next(name for name in yard.simulator.topics if name.topic == "slow")].size = 10_000
