@@ -21,8 +21,7 @@ from kafka_steward.planning.files.formats import (
     write_plan,
 )
 from kafka_steward.planning.files.reassignment import parse_reassignment
-from kafka_steward.planning.shards import SHARD_ROWS, PlanningJob, TableShards, solve_shards
-from kafka_steward.planning.solver.plan_rows import order_plan
+from kafka_steward.planning.shards import SHARD_ROWS, PlanningJob, plan_tables
 
 
 def plan_locally(
@@ -30,10 +29,7 @@ def plan_locally(
 ) -> tuple[pa.Table, dict[str, Any]]:
     """Plan without Spark. Return rows in order, and the proof without digest. Raises PlanError as the job does."""
     job = PlanningJob.of(snapshot, operation, options)
-    boundaries = job.boundaries(snapshot.partitions, shard_rows)
-    shards = TableShards.of(snapshot.partitions, boundaries)
-    moves, measures = solve_shards(shards, job, snapshot.partitions, several=bool(boundaries))
-    return order_plan(moves, job.options), job.build_proof(measures, snapshot)
+    return plan_tables(snapshot, job, job.boundaries(snapshot.partitions, shard_rows))
 
 
 def plan_apply_locally(snapshot: SnapshotFolder, out_uri: str, document: Any, options: Mapping[str, Any]) -> PlanFolder:

@@ -39,10 +39,16 @@ from kafka_steward.planning.solver.candidate import (
 )
 from kafka_steward.planning.solver.disks import DiskShare, balance_disks, disk_load, disk_notes, disk_shares
 from kafka_steward.planning.solver.fair_shares import has_scarce_racks
-from kafka_steward.planning.solver.fill_missing import OtherShards, fill_missing, shard_totals, views_of_others
+from kafka_steward.planning.solver.fill_missing import (
+    OtherShards,
+    ShardTotals,
+    fill_missing,
+    shard_totals,
+    views_of_others,
+)
 from kafka_steward.planning.solver.flow import Infeasible
-from kafka_steward.planning.solver.plan_rows import MOVES, planned_moves
-from kafka_steward.planning.solver.problem import Brokers, Disposition, PartitionTable, Problem, combine_shards
+from kafka_steward.planning.solver.plan_rows import MOVES, order_plan, planned_moves
+from kafka_steward.planning.solver.problem import Brokers, Disposition, Floats, PartitionTable, Problem, combine_shards
 from kafka_steward.planning.solver.proof import Measures, measure_candidate, proof_fields, rack_notes
 from kafka_steward.planning.solver.sharded.plan import (
     MAX_LEADER_CELLS,
@@ -54,7 +60,7 @@ from kafka_steward.planning.solver.sharded.plan import (
     sharded_plan,
 )
 from kafka_steward.planning.solver.sharded.quotas import ShardQuota
-from kafka_steward.planning.solver.sharded.summary import summarize
+from kafka_steward.planning.solver.sharded.summary import ShardSummary, summarize
 
 #: Approximate partitions per shard: enough to make one solve worth its start, few enough to fit every executor.
 SHARD_ROWS = 30_000
@@ -64,8 +70,6 @@ ANSWER = pa.schema([pa.field("shard", pa.int32()), pa.field("answer", pa.binary(
 #: Moves and one answer per shard in one table, because a stage has one output. In the rows of moves, shard, answer and
 #: problem are empty; in the row of the answer, all other columns are.
 _RESULT = pa.schema([*ANSWER, *(field.with_nullable(True) for field in MOVES)])
-
-_NO_PLACEMENT = "No placement was found within the floors and ceilings; this is an error of the planner."
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,11 @@ class MergedShards:
 Part = OtherShards | ShardQuota | DiskShare | MergedShards | MergedQuota | ChangedRows
 #: A function that runs on one shard: its number and rows in, its moves and its answer out.
 Kernel = Callable[[int, pa.Table], pa.Table]
+#: Runs a kernel on each of several tables.
+RunOnTables = Callable[[Kernel, Sequence[pa.Table]], Sequence[pa.Table]]
 #: The moves of all shards, wherever they are.
 Moves = TypeVar("Moves")
+T = TypeVar("T")
 
 
 class Shards(Protocol[Moves]):
@@ -105,16 +112,16 @@ class TableShards:
     """Shards as tables in this process; `run` runs a kernel on each of them, here or elsewhere."""
 
     tables: Sequence[pa.Table]
-    run: Callable[[Kernel, Sequence[pa.Table]], Sequence[pa.Table]] = _run_here
+    run: RunOnTables = _run_here
 
     @classmethod
-    def of(cls, partitions: pa.Table, boundaries: Sequence[str]) -> TableShards:
+    def of(cls, partitions: pa.Table, boundaries: Sequence[str], run: RunOnTables) -> TableShards:
         """Cut partitions into shards, given the first topic of each shard but the first."""
         rows = partitions.sort_by([("topic", "ascending"), ("partition", "ascending")])
         names = rows.column("topic").to_pylist()
         # Python compares strings by code points, which is also Arrow's sort order.
         ends = [0, *(bisect_left(names, first) for first in boundaries), len(names)]
-        return cls([rows.slice(start, end - start) for start, end in pairwise(ends)])
+        return cls([rows.slice(start, end - start) for start, end in pairwise(ends)], run)
 
     def collect_answers(self, kernel: Kernel) -> list[Any]:
         """Run a kernel on each shard, and return the answers in order. Raises PlanError with a shard's problem."""
@@ -205,6 +212,15 @@ def shard_boundaries(topics: pa.ChunkedArray, rows: int = SHARD_ROWS) -> list[st
     return [names[at + 1].as_py() for at in np.flatnonzero(np.diff(shards)).tolist()]
 
 
+def plan_tables(
+    snapshot: SnapshotFolder, job: PlanningJob, boundaries: Sequence[str], run: RunOnTables = _run_here
+) -> tuple[pa.Table, dict[str, Any]]:
+    """Plan shards that are tables in this process. Return the rows of the plan in order, and its proof, undigested."""
+    shards = TableShards.of(snapshot.partitions, boundaries, run)
+    moves, measures = solve_shards(shards, job, snapshot.partitions, several=bool(boundaries))
+    return order_plan(moves, job.options), job.build_proof(measures, snapshot)
+
+
 def solve_shards(
     shards: Shards[Moves], job: PlanningJob, partitions: pa.Table, *, several: bool
 ) -> tuple[Moves, Measures]:
@@ -214,94 +230,65 @@ def solve_shards(
     quotas, or if one plan may move less and the partitions are not too many for it.
     """
     if not several:
-        return _require_placement(*_plan_shards(shards, job, None))
+        return _require_placement(_plan_shards(shards, job, None))
+    if job.operation in EVEN_OPERATIONS and job.options.balance == "replicas":
+        return _solve_even_shards(shards, job, topics=len(pc.unique(partitions.column("topic"))))
+    views = views_of_others(shards.collect_answers(_kernel(totals_of_shard, job)))
     if job.operation not in EVEN_OPERATIONS:
-        return _require_placement(
-            *_plan_shards(shards, job, views_of_others(shards.collect_answers(partial(totals_of_shard, job))))
-        )
-    if job.options.balance == "bytes":
-        return _solve_disk_shards(shards, job)
-    if job.options.balance == "racks":
-        return _solve_rack_shards(shards, job)
-    return _solve_even_shards(shards, job, topics=len(pc.unique(partitions.column("topic"))))
+        return _require_placement(_plan_shards(shards, job, views))
+    return _solve_shards_apart(shards, job, views)
 
 
 def _solve_even_shards(shards: Shards[Moves], job: PlanningJob, *, topics: int) -> tuple[Moves, Measures]:
     # The flow of all leaders takes too long for more topics and brokers.
     leaders = topics * len(job.brokers) <= MAX_LEADER_CELLS
-    summaries = shards.collect_answers(partial(summarize_shard, job, leaders=leaders))
+    summaries = shards.collect_answers(_kernel(partial(summarize_shard, leaders=leaders), job))
     parts = sharded_plan(job.brokers, summaries)
     plan = None if parts is None else _plan_within_budget(shards, job, parts.shard_quotas, parts.needs_one_flow)
     if parts is None or plan is None:
         merged = MergedShards(tuple(summary.topics for summary in summaries))
         # One flow over all partitions is exact where quotas are not.
-        return _require_placement(*_plan_shards(shards.merge_into_one(), job, [merged]))
+        return _require_placement(_plan_shards(shards.merge_into_one(), job, [merged]))
     if parts.merged is not None and parts.needs_leaders_of_all(plan[2]):
-        plan = _plan_within_budget(shards.merge_into_one(), job, [parts.merged], lambda _complete: False) or plan
+        plan = _plan_within_budget(shards.merge_into_one(), job, [parts.merged]) or plan
     moves, measures, complete = plan
     return moves, parts.with_bound(measures, complete)
 
 
-def _solve_disk_shards(shards: Shards[Moves], job: PlanningJob) -> tuple[Moves, Measures]:
-    """Plan even disks: each shard does its part, and the notes are those of all."""
-    views = views_of_others(shards.collect_answers(partial(totals_of_shard, job)))
-    loads = shards.collect_answers(partial(disk_load_of_shard, job, views))
-    shares = disk_shares(loads, views, job.brokers, job.options.tolerance)
-    plan = _plan_within_budget(shards, job, shares, lambda _complete: False)
-    if plan is None:
-        raise PlanError(_NO_PLACEMENT)
-    moves, measures, complete = plan
+def _solve_shards_apart(
+    shards: Shards[Moves], job: PlanningJob, views: Sequence[OtherShards]
+) -> tuple[Moves, Measures]:
+    """Even out the disks or repair the racks: each shard does its part, and a budget chooses over all shards."""
+    parts: Sequence[Part] = views
+    band = None
+    if job.options.balance == "bytes":
+        loads = shards.collect_answers(_kernel(disk_load_of_shard, job, views))
+        parts = shares = disk_shares(loads, views, job.brokers, job.options.tolerance)
+        band = shares[0].band
+    moves, measures, complete = _require_placement(_plan_within_budget(shards, job, parts))
     left = complete.replicas - measures.counts["replicas_moved"]
-    notes = [*disk_notes(shares[0].band, complete.load.astype(np.float64), job.brokers), *measures.notes]
-    if left:
-        notes.append(budget_note(left, exact=False))
+    notes = [] if band is None else [*disk_notes(band, complete.load.astype(np.float64), job.brokers)]
+    notes += [*measures.notes, *([budget_note(left, exact=band is None)] if left else ())]
     counts = {**measures.counts, "lower_bound": max(measures.counts["lower_bound"] - left, 0)}
     return moves, replace(measures, counts=counts, notes=notes)
-
-
-def _solve_rack_shards(shards: Shards[Moves], job: PlanningJob) -> tuple[Moves, Measures]:
-    """Repair the racks: as for a heal, each shard places its own, and a budget chooses over all shards."""
-    views = views_of_others(shards.collect_answers(partial(totals_of_shard, job)))
-    plan = _plan_within_budget(shards, job, views, lambda _complete: False)
-    if plan is None:
-        raise PlanError(_NO_PLACEMENT)
-    moves, measures, complete = plan
-    left = complete.replicas - measures.counts["replicas_moved"]
-    if not left:
-        return moves, measures
-    counts = {**measures.counts, "lower_bound": max(measures.counts["lower_bound"] - left, 0)}
-    return moves, replace(measures, counts=counts, notes=[*measures.notes, budget_note(left, exact=True)])
 
 
 def _plan_within_budget(
     shards: Shards[Moves],
     job: PlanningJob,
     parts: Sequence[Part],
-    rejects: Callable[[Movement], bool],
+    rejects: Callable[[Movement], bool] = lambda _complete: False,
 ) -> tuple[Moves, Measures, Movement] | None:
     """Return the moves that the budget takes, their measures, and the movement of the complete plan.
 
-    None if a shard cannot be placed in its part, or if the movement is rejected.
+    None if a shard cannot be placed in its part, or if the movement is rejected. Each shard is solved once: under a
+    budget it answers with the rows that it would change, and then gets back those that the budget has chosen of all.
     """
-    if job.options.has_budget:
-        return _plan_part_of_moves(shards, job, parts, rejects)
-    moves, measures = _plan_shards(shards, job, parts)
-    if measures is None:
-        return None
-    complete = Movement.of_measures(measures)
-    return None if rejects(complete) else (moves, measures, complete)
-
-
-def _plan_part_of_moves(
-    shards: Shards[Moves], job: PlanningJob, parts: Sequence[Part], rejects: Callable[[Movement], bool]
-) -> tuple[Moves, Measures, Movement] | None:
-    """Return the same as `_plan_within_budget`, where the budget chooses among the rows of all shards.
-
-    Each shard is solved once. It answers with the rows that it would change, and then gets back the rows that the
-    budget has chosen.
-    """
-    answers = shards.collect_answers(partial(moved_rows_of_shard, job, parts))
-    # At least one shard cannot be placed in its part.
+    if not job.options.has_budget:
+        plan = _plan_shards(shards, job, parts)
+        complete = None if plan is None else Movement.of_measures(plan[1])
+        return None if plan is None or complete is None or rejects(complete) else (*plan, complete)
+    answers = shards.collect_answers(_kernel(moved_rows_of_shard, job, parts))
     if None in answers:
         return None
     moved = MovedRows.combine([answer[0] for answer in answers])
@@ -309,74 +296,64 @@ def _plan_part_of_moves(
     if rejects(complete):
         return None
     waiting = moved.split_rows(~moved.choose(job.options.max_moves, job.options.max_bytes))
-    chosen = [answer[1].without(rows) for answer, rows in zip(answers, waiting, strict=True)]
-    moves, measures = _plan_shards(shards, job, chosen)
-    return None if measures is None else (moves, measures, complete)
+    plan = _plan_shards(shards, job, [answer[1].without(rows) for answer, rows in zip(answers, waiting, strict=True)])
+    return None if plan is None else (*plan, complete)
 
 
 def _plan_shards(
     shards: Shards[Moves], job: PlanningJob, others: Sequence[Part] | None
-) -> tuple[Moves, Measures | None]:
-    """Return moves and measures; the measures are None if a shard cannot be placed within its quota."""
-    moves, answers = shards.collect_moves(partial(plan_shard, job, others))
-    return moves, None if None in answers else combine_shards(answers)
+) -> tuple[Moves, Measures] | None:
+    """Return moves and measures, None if a shard cannot be placed within its quota."""
+    moves, answers = shards.collect_moves(_kernel(plan_shard, job, others))
+    return None if None in answers else (moves, combine_shards(answers))
 
 
-def _require_placement(moves: Moves, measures: Measures | None) -> tuple[Moves, Measures]:
-    if measures is None:
-        raise PlanError(_NO_PLACEMENT)
-    return moves, measures
+def _require_placement(plan: T | None) -> T:
+    if plan is None:
+        raise PlanError("No placement was found within the floors and ceilings; this is an error of the planner.")
+    return plan
 
 
-def totals_of_shard(job: PlanningJob, number: int, table: pa.Table) -> pa.Table:
-    """Answer with the `ShardTotals` of a shard, which all shards must know."""
-    return _result_table(number, lambda: (shard_totals(job.build_problem(table)), None))
+def totals_of_shard(job: PlanningJob, _number: int, table: pa.Table) -> tuple[ShardTotals, None]:
+    """Answer with the totals of a shard, which all shards must know."""
+    return shard_totals(job.build_problem(table)), None
 
 
-def summarize_shard(job: PlanningJob, number: int, table: pa.Table, *, leaders: bool = True) -> pa.Table:
-    """Answer with the `ShardSummary` that the quotas of an even plan require, with the shard's leaders or not."""
-
-    def summary() -> tuple[Any, None]:
-        setup = BalanceSetup.of(job.build_problem(table))
-        soft = bool(setup.to_place.receive_excluded.any())
-        return summarize(setup.to_place, setup.bounds, leaders=leaders, soft=soft), None
-
-    return _result_table(number, summary)
+def summarize_shard(job: PlanningJob, _number: int, table: pa.Table, *, leaders: bool) -> tuple[ShardSummary, None]:
+    """Answer with the summary that the quotas of an even plan require, with the shard's leaders or not."""
+    setup = BalanceSetup.of(job.build_problem(table))
+    soft = bool(setup.to_place.receive_excluded.any())
+    return summarize(setup.to_place, setup.bounds, leaders=leaders, soft=soft), None
 
 
-def disk_load_of_shard(job: PlanningJob, others: Sequence[OtherShards], number: int, table: pa.Table) -> pa.Table:
+def disk_load_of_shard(
+    job: PlanningJob, others: Sequence[OtherShards], number: int, table: pa.Table
+) -> tuple[Floats, None]:
     """Answer with the bytes that a shard has on each broker before disks are balanced."""
-    return _result_table(number, lambda: (disk_load(job.build_problem(table), others[number]), None))
+    return disk_load(job.build_problem(table), others[number]), None
 
 
-def moved_rows_of_shard(job: PlanningJob, parts: Sequence[Part], number: int, table: pa.Table) -> pa.Table:
-    """Answer with the `MovedRows` of a shard and its `ChangedRows`, None if it cannot be placed in its part."""
-
-    def moved() -> tuple[tuple[MovedRows, ChangedRows], None]:
-        problem = job.build_problem(table)
-        candidate = _solve_shard(problem, parts[number])
-        return (MovedRows.of(candidate, problem), ChangedRows.of(candidate)), None
-
-    return _result_table(number, moved)
+def moved_rows_of_shard(
+    job: PlanningJob, parts: Sequence[Part], number: int, table: pa.Table
+) -> tuple[tuple[MovedRows, ChangedRows], None]:
+    """Answer with the rows of a shard that the complete plan changes."""
+    problem = job.build_problem(table)
+    candidate = _solve_shard(problem, parts[number])
+    return (MovedRows.of(candidate, problem), ChangedRows.of(candidate)), None
 
 
-def plan_shard(job: PlanningJob, others: Sequence[Part] | None, number: int, table: pa.Table) -> pa.Table:
-    """Plan a shard: its moves, and its `Measures` as the answer, None if it cannot be placed within its quota.
-
-    `others` has one entry per shard; it is None if there is only one shard.
-    """
-
-    def planned() -> tuple[Measures, pa.Table]:
-        problem = job.build_problem(table)
-        part = None if others is None else others[number]
-        candidate = _solve_shard(problem, part)
-        moves = planned_moves(candidate, problem.brokers, table.column("topic_id").combine_chunks(), job.operation)
-        # One of many shards cannot search prices: those are of the whole cluster.
-        alone = part is None or isinstance(part, MergedShards)
-        prices = _find_shard_prices(job, candidate, table, moves) if alone else []
-        return measure_candidate(candidate, problem.brokers, prices), moves
-
-    return _result_table(number, planned)
+def plan_shard(
+    job: PlanningJob, others: Sequence[Part] | None, number: int, table: pa.Table
+) -> tuple[Measures, pa.Table]:
+    """Plan a shard: the answer is its measures. `others` has one entry per shard, and is None for an only shard."""
+    problem = job.build_problem(table)
+    part = None if others is None else others[number]
+    candidate = _solve_shard(problem, part)
+    moves = planned_moves(candidate, problem.brokers, table.column("topic_id").combine_chunks(), job.operation)
+    # One of many shards cannot search prices: those are of the whole cluster.
+    alone = part is None or isinstance(part, MergedShards)
+    prices = _find_shard_prices(job, candidate, table, moves) if alone else []
+    return measure_candidate(candidate, problem.brokers, prices), moves
 
 
 def _solve_shard(problem: Problem, part: Part | None) -> CandidatePlan:
@@ -390,28 +367,20 @@ def _solve_shard(problem: Problem, part: Part | None) -> CandidatePlan:
         return cut_to_budget(balance_replicas(problem, part.topics), problem)
     if isinstance(part, DiskShare):
         return balance_disks(problem, part)
-    return SOLVERS[problem.operation](problem, part)
+    return _solve_by_operation(problem, part)
 
 
-def _balance_shard(problem: Problem, others: OtherShards | None) -> CandidatePlan:
+def _solve_by_operation(problem: Problem, others: OtherShards | None) -> CandidatePlan:
+    if problem.operation is Operation.APPLY:
+        return apply_reassignment(problem)
+    if problem.operation not in EVEN_OPERATIONS:
+        return fill_missing(problem, others)
     if problem.options.balance == "racks":
         repaired = fill_missing(problem, others)
         # For several shards, `solve_shards` chooses among the rows of all.
         return cut_to_budget(repaired, problem) if others is None else repaired
     balance = balance_disks if problem.options.balance == "bytes" else balance_replicas
     return cut_to_budget(balance(problem), problem)
-
-
-#: The solver of each planned operation, for one shard; the other shards' totals are None for an only shard.
-SOLVERS: Mapping[str, Callable[[Problem, OtherShards | None], CandidatePlan]] = {
-    Operation.HEAL: fill_missing,
-    Operation.FILL: fill_missing,
-    Operation.SET_REPLICATION_FACTOR: fill_missing,
-    Operation.REBALANCE: _balance_shard,
-    Operation.EXPAND: _balance_shard,
-    Operation.DRAIN: _balance_shard,
-    Operation.APPLY: lambda problem, _others: apply_reassignment(problem),
-}
 
 
 def _find_shard_prices(job: PlanningJob, candidate: CandidatePlan, table: pa.Table, moves: pa.Table) -> list[int]:
@@ -425,28 +394,24 @@ def _find_shard_prices(job: PlanningJob, candidate: CandidatePlan, table: pa.Tab
     return [] if prices is None else prices.tolist()
 
 
-def _result_table(number: int, work: Callable[[], tuple[Any, pa.Table | None]]) -> pa.Table:
+def _kernel(work: Callable[..., tuple[Any, pa.Table | None]], *given: Any) -> Kernel:
+    """Return a kernel of some work, which takes what is given, a shard's number and its rows."""
+    return partial(_run_kernel, partial(work, *given))
+
+
+def _run_kernel(work: Callable[[int, pa.Table], tuple[Any, pa.Table | None]], number: int, rows: pa.Table) -> pa.Table:
     """Run some work on a shard, and return its moves, and in a last row its answer: None if it is infeasible."""
     answer: Any = None
     moves, problem = None, None
     try:
-        answer, moves = work()
+        answer, moves = work(number, rows)
     except Infeasible:
         pass
     except PlanError as error:
         problem = str(error)
     row = pa.Table.from_pydict({"shard": [number], "answer": [pickle.dumps(answer)], "problem": [problem]}, ANSWER)
-    return pa.concat_tables(
-        [_add_missing_columns(row)] if moves is None else [_add_missing_columns(moves), _add_missing_columns(row)]
-    )
-
-
-def _add_missing_columns(table: pa.Table) -> pa.Table:
-    columns = [
-        table.column(field.name) if field.name in table.column_names else pa.nulls(len(table), field.type)
-        for field in _RESULT
-    ]
-    return pa.Table.from_arrays(columns, schema=_RESULT)
+    tables = (_RESULT.empty_table(), moves, row)
+    return pa.concat_tables([table for table in tables if table is not None], promote_options="default")
 
 
 def read_answers(rows: Iterable[Mapping[str, Any]]) -> list[Any]:

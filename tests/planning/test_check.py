@@ -14,7 +14,7 @@ import pytest
 
 from kafka_steward.assignment import Move
 from kafka_steward.planning.checker.check import Findings, check, check_topics
-from kafka_steward.planning.checker.leaders import LeaderCounts, LeftExchanges
+from kafka_steward.planning.checker.leaders import LeftExchanges
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from tests.builders import cluster, plan_with, planned
 from tests.planning.integer_solver import random_plan
@@ -245,13 +245,6 @@ def test_leaders_in_proportion_to_replicas_are_those_of_each_brokers_share() -> 
     assert problems == [
         "The proof says that leaders are proportional; broker 1 leads 4 partitions of t, which is not between 2 and 2."
     ]
-
-
-def test_counts_add_up_over_shards_in_json_or_not() -> None:
-    one = LeaderCounts({"1": 1}, {}, {"1 2": 1})
-    other = {"led": {"1": 2, "3": 1}, "planned": {"3": 1}, "pairs": {"1 2": 1, "2 1": 3}}
-    summed = LeaderCounts({"1": 3, "3": 1}, {"3": 1}, {"1 2": 2, "2 1": 3})
-    assert LeaderCounts.combine([one, other]) == summed
 
 
 def test_an_even_plan_that_does_not_say_how_even_its_leaders_are_is_refused() -> None:

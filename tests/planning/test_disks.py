@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -202,15 +200,6 @@ def test_loads_are_before_without_what_is_lost_and_after_with_what_comes_in() ->
     assert disk_loads(context(snapshot, "rebalance", {}), moves) == DiskLoads(
         before={1: 111, 2: 101, 4: 1100}, after={1: 11, 2: 101, 4: 1010, 5: 110}, into={4: 10, 5: 110}, lost=20
     )
-
-
-def test_loads_of_all_topics_are_the_sums_of_theirs() -> None:
-    one = DiskLoads(before={1: 1, 2: 2}, after={1: 3}, into={2: 4}, lost=5)
-    # As they come back from Spark, in JSON, where ids are words.
-    other = DiskLoads(
-        **json.loads(json.dumps(asdict(DiskLoads(before={1: 10}, after={1: 20, 2: 30}, into={}, lost=40))))
-    )
-    assert DiskLoads.combine([one, other]) == DiskLoads({1: 11, 2: 2}, {1: 23, 2: 30}, {2: 4}, 45)
 
 
 def test_what_comes_in_may_fill_a_broker_and_no_more() -> None:

@@ -16,7 +16,7 @@ from kafka_steward.planning.checker.constraints import PlacementOutcome
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from kafka_steward.planning.solver.sharded import nearest
 from kafka_steward.planning.solver.sharded.plan import Movement, ShardedQuotas
-from kafka_steward.planning.solver.sharded.quotas import QuotaProblem, Quotas, lower_bound_of_cost
+from kafka_steward.planning.solver.sharded.quotas import QuotaProblem, Quotas
 from tests.builders import cluster, planned
 from tests.planning.integer_solver import MIB, carried_out, random_case
 from tests.planning.outcomes import price_objections, replicas_moved
@@ -223,8 +223,7 @@ def few_and_all(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, int, in
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(nearest._Steps, "open_at_first", lambda steps, *_of: steps)
             every = nearest._all_racks(problem)
-        cost = lower_bound_of_cost(problem.summary, problem.move_cost, every.cost)
-        found.append([(few.steps, few.moves, few.weight), (every.steps, *cost)])
+        found.append([(quotas.steps, quotas.moves, quotas.weight) for quotas in (few, every)])
         return few
 
     # Else a sample would be all topics, and no option would be left out.

@@ -10,8 +10,7 @@ from numpy.testing import assert_array_equal
 from pylmcf import Graph
 
 from kafka_steward.planning.solver import flow as flows
-from kafka_steward.planning.solver.flow import Infeasible, Network
-from kafka_steward.planning.solver.presolve import Arcs, Reduction
+from kafka_steward.planning.solver.flow import Arcs, Infeasible, Network, Reduction
 from kafka_steward.planning.solver.problem import Ints
 
 #: Nodes from which cost scaling is used, and the largest cost: with the last, cost scaling exceeds 64 bits.

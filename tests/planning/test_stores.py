@@ -38,9 +38,9 @@ from kafka_steward.planning.files.formats import (
     write_snapshot,
 )
 from kafka_steward.planning.files.storage import Folder, fsspec_uri, is_local_uri, spark_uri
-from kafka_steward.planning.spark import session, stores
+from kafka_steward.planning.spark import probe, session
+from kafka_steward.planning.spark.probe import find_store_fault, probe_store
 from kafka_steward.planning.spark.session import translate_worker_errors
-from kafka_steward.planning.spark.stores import find_store_fault, probe_store
 from tests.builders import cluster, written
 
 URI = "s3://bucket/plan"
@@ -52,7 +52,7 @@ REFUSED = f": java.nio.file.AccessDeniedException: {AT}: {GET}.services.s3.model
 
 @pytest.fixture(autouse=True)
 def hadoop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "hadoop_version", lambda: "3.5.0")
+    monkeypatch.setattr(probe, "hadoop_version", lambda: "3.5.0")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from kafka_steward.planning.checker.check import (
     broker_state_problems,
     check,
     check_topics,
+    combine_findings,
     header_problems,
     order_problems,
     verdict,
@@ -174,9 +175,8 @@ def test_some_topics_are_checked_for_problems_and_sums_of_moves() -> None:
     counts = LeaderCounts({"3": 1, "1": 2}, {"3": 1, "1": 2}, {"3 4": 1, "1 3": 1, "1 2": 1})
     found = Findings(["t-2: it changes nothing."], 3, 20, 1, loads, None, counts)
     assert checked(snapshot, moves, {"operation": "rollback"}) == found
-    even = EvennessFindings(
-        [], [], held=[3, 3, 0, 0], placed=[2, 1, 2, 1], factors={2: 3}, prices=None, unproven_topics=[]
-    )
+    held, placed = {1: 3, 2: 3, 3: 0, 4: 0}, {1: 2, 2: 1, 3: 2, 4: 1}
+    even = EvennessFindings([], [], held, placed, factors={2: 3}, unproven_topics=[])
     proof = {"operation": "rebalance"}
     assert checked(snapshot, moves, proof) == replace(found, evenness=even)
 
@@ -200,14 +200,15 @@ def test_within_a_budget_wrongly_moved_partitions_are_reported() -> None:
 
 
 def test_the_findings_of_all_topics_are_the_sums_of_theirs() -> None:
-    one = Findings(["a"], 1, 10, 100, DiskLoads({1: 1}, {}, {}, 2), None)
-    even = EvennessFindings(["x"], [], [1], [2], {1: 1}, None, [])
-    other = Findings(["b", "c"], 2, 20, 200, DiskLoads({1: 5}, {2: 1}, {3: 1}, 3), even)
+    one = Findings(["a"], 1, 10, 100, DiskLoads({1: 1}, {}, {}, 2), None, LeaderCounts({"1": 1}, {}, {"1 2": 1}))
+    even = EvennessFindings(["x"], [], {1: 1}, {1: 2, 2: 0}, {1: 1}, ["t"])
+    counts = LeaderCounts({"1": 2, "3": 1}, {"3": 1}, {"1 2": 1, "2 1": 3})
+    other = Findings(["b", "c"], 2, 20, 200, DiskLoads({1: 5}, {2: 1}, {3: 1}, 3), even, counts)
     loads = DiskLoads({1: 6}, {2: 1}, {3: 1}, 5)
-    assert Findings.combine([one, other]) == Findings(["a", "b", "c"], 3, 30, 300, loads, None)
-    assert Findings.combine([one, one]) == Findings(["a", "a"], 2, 20, 200, DiskLoads({1: 2}, {}, {}, 4), None)
-    doubled = EvennessFindings(["x", "x"], [], [2], [4], {1: 2}, None, [])
-    assert Findings.combine([other, other]).evenness == doubled
+    summed = LeaderCounts({"1": 3, "3": 1}, {"3": 1}, {"1 2": 2, "2 1": 3})
+    assert combine_findings([one, other]) == Findings(["a", "b", "c"], 3, 30, 300, loads, None, summed)
+    doubled = EvennessFindings(["x", "x"], [], {1: 2}, {1: 4, 2: 0}, {1: 2}, ["t", "t"])
+    assert combine_findings([other, other]).evenness == doubled
 
 
 @pytest.mark.parametrize(
@@ -392,7 +393,7 @@ def test_a_plan_of_bytes_is_judged_by_its_bytes_alone() -> None:
 def test_what_promises_no_evenness_is_not_asked_for_it() -> None:
     loads = DiskLoads({}, {}, {1: 5}, 0)
     sums = {"replicas_moved": 1, "bytes_moved": 2, "leader_changes": 3, "lower_bound": 1}
-    even = EvennessFindings([], ["uneven"], [9, 0], [9, 0], {1: 9}, [0, 0], ["t"])
+    even = EvennessFindings([], ["uneven"], {1: 9, 2: 0}, {1: 9, 2: 0}, {1: 9}, ["t"])
     brokers = snapshot_of([{"broker": one, "state": "live", "usable_bytes": 1} for one in (1, 2)], []).brokers
     for operation in ("heal", "fill", "set-replication-factor", "apply", "rollback"):
         found = Findings([], 1, 2, 3, loads, even)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -45,7 +45,6 @@ from kafka_steward.planning.checker.leaders import (
     replicas_by_topic,
     topic_leader_problems,
 )
-from kafka_steward.planning.checker.racks import rack_repair_problems
 from kafka_steward.planning.checker.rules import (
     LEADERLESS,
     CheckContext,
@@ -54,6 +53,8 @@ from kafka_steward.planning.checker.rules import (
     count_replicas_due,
     hold_reasons,
     move_violations,
+    promises_evenness,
+    rack_repair_problems,
 )
 from kafka_steward.planning.files.formats import SNAPSHOT_PARTITIONS, PlanFolder, SnapshotFolder, moves_from_rows
 
@@ -91,21 +92,25 @@ class Findings:
     evenness: EvennessFindings | None
     counts: LeaderCounts = field(default_factory=lambda: LeaderCounts({}, {}, {}))
 
-    @classmethod
-    def combine(cls, parts: Sequence[Findings]) -> Findings:
-        """Combine the findings of all topics."""
-        even = [part.evenness for part in parts if part.evenness is not None]
-        # Sums over only some of the topics would not be the cluster's.
-        whole = len(even) == len(parts) > 0
-        return cls(
-            problems=[problem for part in parts for problem in part.problems],
-            moved=sum(part.moved for part in parts),
-            moved_bytes=sum(part.moved_bytes for part in parts),
-            leaders=sum(part.leaders for part in parts),
-            loads=DiskLoads.combine([part.loads for part in parts]),
-            evenness=EvennessFindings.combine(even) if whole else None,
-            counts=LeaderCounts.combine([part.counts for part in parts]),
-        )
+
+def combine_findings(parts: Sequence[Any]) -> Any:
+    """Return the findings of all topics, given those of some at a time: lists are joined, and numbers summed up."""
+    columns = {item.name: [getattr(part, item.name) for part in parts] for item in fields(parts[0])}
+    return replace(parts[0], **{name: _combine_values(values) for name, values in columns.items()})
+
+
+def _combine_values(values: list[Any]) -> Any:
+    # Sums over only some of the topics would not be the cluster's.
+    if None in values:
+        return None
+    if isinstance(values[0], dict):
+        total: Counter[Any] = Counter()
+        for value in values:
+            total.update(value)
+        return dict(total)
+    if isinstance(values[0], list):
+        return [item for value in values for item in value]
+    return combine_findings(values) if is_dataclass(values[0]) else sum(values)
 
 
 def check(snapshot: SnapshotFolder, plan: PlanFolder, *, proven: bool = True) -> PlanVerdict:
@@ -118,7 +123,7 @@ def check(snapshot: SnapshotFolder, plan: PlanFolder, *, proven: bool = True) ->
     priced = add_prices(snapshot, plan.rows, plan.proof) if proven and not problems else plan.proof
     # Without prices, `check_topics` does not ask whether a topic may do with fewer moves.
     proof = priced if proven else {**plan.proof, "prices": {}}
-    findings = Findings.combine([
+    findings: Findings = combine_findings([
         check_topics(snapshot.brokers, partitions, moves_from_rows(rows), rows, proof)
         for partitions, rows in _parts_of_topics(snapshot.partitions, plan.rows)
     ])  # fmt: skip
@@ -217,14 +222,15 @@ def _evenness_verdict(
 ) -> PlanVerdict:
     options = proof.get("options") or {}
     constraints = BrokerConstraints.of(brokers, options, _largest_factor(proof) or max(evenness.factors, default=0))
-    totals = ReplicaTotals(np.array(evenness.held), np.array(evenness.placed), evenness.factors)
+    held, placed = (np.array(list(count.values())) for count in (evenness.held, evenness.placed))
+    totals = ReplicaTotals(held, placed, evenness.factors)
     uneven = evenness.uneven + cluster_violations(constraints, totals)
     # A budget explains an uneven cluster, but nothing then proves that the plan is the best within it.
     if uneven and (options.get("max_moves") or options.get("max_bytes")):
         message = "A plan within a budget leaves the cluster uneven; that no other leaves less to do is not proven."
         return PlanVerdict(not problems, problems, (message,))
     problems = problems + uneven
-    prices = evenness.prices
+    prices = prices_in_proof(constraints, proof)
     if prices is None:
         message = "The proof has no price for every broker, and none were found: nothing was proven."
         return PlanVerdict(not problems, problems, (message,) if evenness.factors else ())
@@ -353,39 +359,15 @@ _MAX_SOUGHT = 100_000_000
 
 @dataclass(frozen=True)
 class EvennessFindings:
-    """Findings of some topics about evenness, with sums per broker. A budget explains what is in `uneven`."""
+    """Findings of some topics about evenness, with sums per broker id. A budget explains what is in `uneven`."""
 
     problems: list[str]
     uneven: list[str]
-    held: list[int]
-    placed: list[int]
+    held: dict[int, int]
+    placed: dict[int, int]
     factors: dict[int, int]
-    #: The prices that were used, None if there are none; and the topics that they do not prove.
-    prices: list[int] | None
+    #: The topics that the proof's prices do not prove.
     unproven_topics: list[str]
-
-    @classmethod
-    def combine(cls, parts: Sequence[EvennessFindings]) -> EvennessFindings:
-        """Combine the results of all topics."""
-        factors: Counter[int] = Counter()
-        for part in parts:
-            # Findings that come back from Spark went through JSON, which has only texts as keys.
-            factors.update({int(factor): count for factor, count in part.factors.items()})
-        return cls(
-            problems=[problem for part in parts for problem in part.problems],
-            uneven=[problem for part in parts for problem in part.uneven],
-            held=np.sum([part.held for part in parts], axis=0).tolist(),
-            placed=np.sum([part.placed for part in parts], axis=0).tolist(),
-            factors=dict(factors),
-            prices=parts[0].prices,
-            unproven_topics=[topic for part in parts for topic in part.unproven_topics],
-        )
-
-
-def promises_evenness(proof: Mapping[str, Any]) -> bool:
-    """Return True if a plan promises an even number of replicas everywhere."""
-    by = (proof.get("options") or {}).get("balance", "replicas")
-    return proof.get("operation") in EVEN_OPERATIONS and by == "replicas"
 
 
 def check_evenness(brokers: pa.Table, touched: pa.Table, rows: pa.Table, proof: Mapping[str, Any]) -> EvennessFindings:
@@ -395,14 +377,13 @@ def check_evenness(brokers: pa.Table, touched: pa.Table, rows: pa.Table, proof: 
     partial = bool(options.get("max_moves") or options.get("max_bytes"))
     uneven = topic_violations(outcome) + _unmoved_partition_problems(outcome.constraints, touched, rows)
     totals = replica_totals(outcome)
-    prices = _prices_in_proof(outcome.constraints, proof)
+    prices, ids = prices_in_proof(outcome.constraints, proof), outcome.constraints.ids.tolist()
     return EvennessFindings(
         problems=_moved_partition_problems(outcome) if partial else [],
         uneven=uneven,
-        held=totals.held.tolist(),
-        placed=totals.placed.tolist(),
+        held=dict(zip(ids, totals.held.tolist(), strict=True)),
+        placed=dict(zip(ids, totals.placed.tolist(), strict=True)),
         factors=totals.factors,
-        prices=prices,
         unproven_topics=[] if prices is None else unproven_topics(outcome, np.array(prices)),
     )
 
@@ -418,7 +399,7 @@ def add_prices(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[str, Any
     if (
         not promises_evenness(proof)
         or not small
-        or _prices_in_proof(constraints, proof) is not None
+        or prices_in_proof(constraints, proof) is not None
         or not _rows_match_snapshot(snapshot, rows)
     ):
         return proof
@@ -438,7 +419,7 @@ def _rows_match_snapshot(snapshot: SnapshotFolder, rows: pa.Table) -> bool:
     return bool(len(known) == len(names) == len(rows))
 
 
-def _prices_in_proof(constraints: BrokerConstraints, proof: Mapping[str, Any]) -> list[int] | None:
+def prices_in_proof(constraints: BrokerConstraints, proof: Mapping[str, Any]) -> list[int] | None:
     """Return the proof's prices in the order of the brokers.
 
     Return None unless the proof has one whole number below 2**24 in magnitude for each broker.
@@ -498,16 +479,6 @@ class DiskLoads:
     after: dict[int, int]
     into: dict[int, int]
     lost: int
-
-    @classmethod
-    def combine(cls, parts: Sequence[DiskLoads]) -> DiskLoads:
-        """Combine the loads of all topics."""
-        sides: list[Counter[int]] = [Counter(), Counter(), Counter()]
-        for part in parts:
-            for side, load in zip(sides, (part.before, part.after, part.into), strict=True):
-                side.update({int(broker): size for broker, size in load.items()})
-        before, after, into = map(dict, sides)
-        return cls(before, after, into, sum(part.lost for part in parts))
 
 
 def disk_loads(context: CheckContext, moves: Sequence[Move]) -> DiskLoads:

@@ -26,7 +26,7 @@ _KNOWN = (*_EVEN_TOPICS, "global-even", "proportional")
 
 @dataclass(frozen=True)
 class LeaderCounts:
-    """Counts of some topics after the plan, by broker or by pair of brokers, with texts as keys for JSON.
+    """Counts of some topics after the plan, by broker or by pair of brokers, with texts as keys, as in a proof.
 
     `led` counts all partitions that a broker leads, `planned` those of them that the plan may touch. A pair is a
     leader and the next in line.
@@ -35,15 +35,6 @@ class LeaderCounts:
     led: dict[str, int]
     planned: dict[str, int]
     pairs: dict[str, int]
-
-    @classmethod
-    def combine(cls, parts: Iterable[LeaderCounts | Mapping[str, Any]]) -> LeaderCounts:
-        """Combine the counts of all topics, which may come back from JSON."""
-        sums: dict[str, Counter[str]] = {name: Counter() for name in ("led", "planned", "pairs")}
-        for part in parts:
-            for name, total in sums.items():
-                total.update(part[name] if isinstance(part, Mapping) else getattr(part, name))
-        return cls(**{name: dict(total) for name, total in sums.items()})
 
 
 def replicas_by_topic(moves: Sequence[Move], context: CheckContext) -> dict[str, list[tuple[Assignment, bool]]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from kafka_steward.assignment import (
@@ -26,6 +27,7 @@ from kafka_steward.assignment import (
     TopicPartition,
     below_min_isr_reason,
 )
+from kafka_steward.planning.checker.constraints import BrokerConstraints
 from kafka_steward.service_topics import INTERNAL_TOPICS
 
 _REASONS = frozenset(reason.value for reason in MoveReason)
@@ -148,6 +150,12 @@ def build_context(brokers: pa.Table, partitions: pa.Table, proof: Mapping[str, A
     return CheckContext(parts, state, racks, proof, frozenset(row["broker"] for row in rows if row["cordoned"]))
 
 
+def promises_evenness(proof: Mapping[str, Any]) -> bool:
+    """Return True if a plan promises an even number of replicas everywhere."""
+    by = (proof.get("options") or {}).get("balance", "replicas")
+    return proof.get("operation") in EVEN_OPERATIONS and by == "replicas"
+
+
 def hold_reasons(name: TopicPartition, context: CheckContext) -> list[str]:
     """List the reasons why no plan may touch a partition, in the words of a proof; empty if a plan may touch it.
 
@@ -178,22 +186,14 @@ def _lacks_brokers(name: TopicPartition, context: CheckContext) -> bool:
     part = context.partitions[name]
     if context.operation in (Operation.HEAL.value, Operation.FILL.value):
         return count_available_brokers(name, context) < count_replicas_due(name, context)
-    if context.operation not in EVEN_OPERATIONS or context.options.get("balance", "replicas") != "replicas":
-        return False
-    holding = {broker for broker in part.replicas if context.state.get(broker) in ("live", "new")}
-    return part.target_rf > len(context.receivers | holding)
+    holding = context.in_use.intersection(part.replicas)
+    return promises_evenness(context.proof) and part.target_rf > len(context.receivers | holding)
 
 
 def _lags(part: SnapshotPartition, context: CheckContext) -> bool:
     """Return whether an even plan leaves the partition alone because a replica on a usable broker is out of sync."""
-    if (
-        context.operation not in EVEN_OPERATIONS
-        or context.options.get("balance", "replicas") != "replicas"
-        or not part.isr
-    ):
-        return False
     behind = frozenset(part.replicas) - part.isr - part.offline
-    return any(context.state.get(broker) in ("live", "new") for broker in behind)
+    return promises_evenness(context.proof) and bool(part.isr and behind & context.in_use)
 
 
 def _takes_part(topic: str, options: Mapping[str, Any]) -> bool:
@@ -399,3 +399,40 @@ RULES = {
     MoveRule.TARGET_FACTOR: _check_target_factor,
     MoveRule.GIVEN_TARGET: _check_given_target,
 }
+
+
+def rack_repair_problems(moves: Sequence[Move], brokers: pa.Table, context: CheckContext) -> Iterator[str]:
+    """Yield a problem for each partition that moves without need, too much, or to racks that still break the rule.
+
+    A partition that is not repaired is a problem only without a budget, and if the plan may touch it.
+    """
+    if context.options.get("balance") != "racks":
+        return
+    constraints = BrokerConstraints.of(brokers, context.options)
+    planned = {move.topic_partition: move for move in moves}
+    whole = not context.options.get("max_moves") and not context.options.get("max_bytes")
+    for name, part in context.partitions.items():
+        move, due = planned.get(name), count_crowded_replicas(part.replicas, part, constraints)
+        if move is None:
+            if due and whole and not hold_reasons(name, context):
+                yield f"{name}: its replicas are not spread over the racks as they could be, and it does not move."
+        elif not due:
+            yield f"{name}: it breaks no rack rule, and moves."
+        elif len(move.adding) != due:
+            yield f"{name}: it adds {len(move.adding)} replicas; {due} repair its racks."
+        elif count_crowded_replicas(move.after, part, constraints):
+            yield f"{name}: its replicas are not spread over the racks as they could be after the plan."
+
+
+def count_crowded_replicas(replicas: Assignment, part: SnapshotPartition, constraints: BrokerConstraints) -> int:
+    """Count the replicas that have to move; 0 if one is out of sync, or on a broker or a disk that is not live."""
+    holds = np.isin(constraints.ids, replicas)
+    # Such a partition is left to a heal, or until its replicas are in sync.
+    if part.offline or holds.sum() < len(replicas) or (part.isr and not part.isr.issuperset(part.replicas)):
+        return 0
+    # The best spread may use the brokers that hold the partition, even if they receive nothing.
+    reach = ~constraints.receive_excluded | np.isin(constraints.ids, part.replicas)
+    low, high = constraints.reachable_rack_bounds(len(replicas), reach, spread=True)
+    held = [int(holds[group].sum()) for group in constraints.rack_members]
+    beyond = sum(max(count - most, 0) for count, most in zip(held, high, strict=True))
+    return max(beyond, sum(max(least - count, 0) for count, least in zip(held, low, strict=True)))

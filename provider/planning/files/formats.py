@@ -146,8 +146,8 @@ def read_snapshot(uri: str) -> SnapshotFolder:
     return SnapshotFolder(cluster_id, taken_ms, digest, brokers, partitions, raw.schema, uri)
 
 
-def read_plan_table(uri: str) -> tuple[pa.Table, dict[str, Any]]:
-    """Return a plan's rows by (chunk, position) and its proof, verified against the digest, which covers both.
+def read_plan(uri: str) -> PlanFolder:
+    """Read a plan, verified against the digest, which covers rows and proof.
 
     Raises PlanError when it is missing, unreadable, of another shape, or was edited.
     """
@@ -159,12 +159,6 @@ def read_plan_table(uri: str) -> tuple[pa.Table, dict[str, Any]]:
         _require_field(proof, name, kind, uri)
     if digest_with_proof(proof, rows) != _require_field(proof, "digest", str, uri):
         raise PlanError(f"The plan at {uri} was edited after it was made: its digest differs; make a new plan.")
-    return rows, proof
-
-
-def read_plan(uri: str) -> PlanFolder:
-    """Read a plan. Raises PlanError when it is missing, unreadable, of another shape, or was edited."""
-    rows, proof = read_plan_table(uri)
     return PlanFolder(proof["digest"], proof, rows)
 
 

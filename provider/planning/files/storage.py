@@ -155,13 +155,8 @@ class Folder:
 
     def delete(self, name: str) -> None:
         """Delete one file. Raises PlanError when the workspace cannot be written."""
-        try:
-            with _store_errors_as_os_errors(self.uri):
-                self._fs.rm_file(self._file_path(name))
-        except OSError as error:
-            raise PlanError(
-                f"The workspace cannot be written: {name} of {self.uri} cannot be deleted: {_error_reason(error)}."
-            ) from error
+        with self._writing(name, "cannot be deleted"):
+            self._fs.rm_file(self._file_path(name))
 
     def newest_entry(self, pattern: str) -> tuple[str, float] | None:
         """Return the newest file or folder that matches, and its time in seconds since 1970; None if there is none.
@@ -179,18 +174,23 @@ class Folder:
 
     def _write_file(self, name: str, data: bytes, *, replaces_folder: bool = False) -> None:
         path = self._file_path(name)
+        with self._writing(name, "failed"):
+            # In a store this would create a missing bucket, even if only its name in the address is wrong.
+            if not is_object_store(self.uri):
+                self._fs.makedirs(self._path, exist_ok=True)
+            # Spark writes a folder of the same name, of which a job that was ended leaves a part.
+            if replaces_folder and self._fs.isdir(path):
+                self._fs.rm(path, recursive=True)
+            self._fs.pipe_file(path, data)
+
+    @contextmanager
+    def _writing(self, name: str, fault: str) -> Iterator[None]:
         try:
             with _store_errors_as_os_errors(self.uri):
-                # In a store this would create a missing bucket, even if only its name in the address is wrong.
-                if not is_object_store(self.uri):
-                    self._fs.makedirs(self._path, exist_ok=True)
-                # Spark writes a folder of the same name, of which a job that was ended leaves a part.
-                if replaces_folder and self._fs.isdir(path):
-                    self._fs.rm(path, recursive=True)
-                self._fs.pipe_file(path, data)
+                yield
         except OSError as error:
             raise PlanError(
-                f"The workspace cannot be written: {name} of {self.uri} failed: {_error_reason(error)}."
+                f"The workspace cannot be written: {name} of {self.uri} {fault}: {_error_reason(error)}."
             ) from error
 
     def _parquet_tables(self, name: str) -> Iterator[pa.Table]:

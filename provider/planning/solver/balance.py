@@ -120,9 +120,7 @@ def balance_replicas(problem: Problem, shards: Sequence[int] = ()) -> CandidateP
     If the rows were merged from shards, `shards` has the number of planned topics of each. Each shard is then put in
     failover order by itself, because the next plan does so and would otherwise find another order.
     """
-    if shards:
-        return balance_with_placement(problem, min_cost_placement, balanced_leaders, shards=shards)
-    return balance_with_placement(problem, min_cost_placement, balanced_leaders)
+    return balance_with_placement(problem, min_cost_placement, balanced_leaders, shards=shards or None)
 
 
 def balance_with_placement(

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +27,7 @@ from kafka_steward.planning.solver.problem import (
     Ints,
     PartitionTable,
     Problem,
+    combine_shards,
     is_pair_in,
     leaderless_dispositions,
     positions_in,
@@ -288,7 +288,6 @@ class MovedRows:
             excess=np.bincount(rows.broker, minlength=brokers) - np.bincount(candidate.broker, minlength=brokers),
             load=sum_by(rows.size[candidate.row], candidate.broker, brokers),
             leads=candidate.planned_leaders(brokers),
-            # Lists, so that `combine` joins them shard by shard.
             row_counts=[len(rows)],
             leader_evenness=[] if candidate.leader_evenness is None else [candidate.leader_evenness],
         )
@@ -296,21 +295,10 @@ class MovedRows:
     @classmethod
     def combine(cls, parts: Sequence[MovedRows]) -> MovedRows:
         """Combine the moved rows of shards, in their order; `row` counts on over the shards."""
-        rows = np.cumsum([0, *(sum(part.row_counts) for part in parts)])
-        moved = np.cumsum([0, *(len(part.row) for part in parts)])
-        # Positions and row numbers of a shard count on from those of the shards before it.
+        rows = np.cumsum([0, *(sum(part.row_counts) for part in parts)]).tolist()
+        moved = np.cumsum([0, *(len(part.row) for part in parts)]).tolist()
         shifts = {"row": rows, "removed_of": moved, "added_of": moved}
-        values: dict[str, Any] = {
-            **{name: np.sum([getattr(part, name) for part in parts], axis=0) for name in ("excess", "load", "leads")},
-            "row_counts": [count for part in parts for count in part.row_counts],
-            "leader_evenness": [name for part in parts for name in part.leader_evenness],
-        }
-        for name in (field.name for field in fields(cls) if field.name not in values):
-            columns = [getattr(part, name) for part in parts]
-            if name in shifts:
-                columns = [column + by for column, by in zip(columns, shifts[name][:-1], strict=True)]
-            values[name] = np.concatenate(columns)
-        return cls(**values)
+        return combine_shards(parts, summed=("excess", "load", "leads"), shifts=shifts)
 
     def split_rows(self, chosen: Bools) -> list[Ints]:
         """Return the chosen rows of each shard, numbered within it."""

@@ -7,18 +7,33 @@ each. Shares are exact fractions: the floor of a float that should be 5 may be 4
 Rack bounds and shares together are KAFKA-19048's rack quotas. With as many racks as replicas, every rack gets one
 replica of each partition. With more racks than replicas, each rack gets its weight, at most one. Fewer racks are filled
 evenly.
+
+`find_crowded_replicas` chooses what a rebalance with `balance="racks"` moves: the replicas that crowd a rack of a
+partition that could be spread better, and no others. They are then placed as a heal places missing replicas. Two
+numbers are counted: the replicas beyond the most that their rack may hold, and the replicas that the racks lack. The
+larger number gives way, and no plan that repairs the partition moves fewer.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
 
-from kafka_steward.planning.solver.problem import Bools, Brokers, Ints, count_pairs
+from kafka_steward.planning.solver.problem import (
+    Bools,
+    Brokers,
+    Disposition,
+    Ints,
+    Problem,
+    count_pairs,
+    held_dispositions,
+    rows_that_lag,
+)
 
 #: Stand in place of a broker's rack: the broker has none, or has no share.
 _NO_RACK, _NOT_SHARING = -1, -2
@@ -190,3 +205,81 @@ def rack_spread_violated(row: Ints, broker: Ints, rows: int, brokers: Brokers) -
     low, high = (table[which, :racks] for table in rack_bound_tables(brokers, factors.tolist(), brokers.receivers))
     # One replica in a rack never violates the rule, even where no broker of the rack receives any.
     return np.asarray(((held > np.maximum(high, 1)) | (held < low)).any(axis=1), bool)
+
+
+#: The note of a proof about partitions that are left to a heal.
+_HEAL_NOTE = "Partitions that break the rack rule and have a replica on a broker that is not live are left to a heal."
+
+
+@dataclass(frozen=True)
+class CrowdedReplicas:
+    """A mask of the replicas that give way, the rows that lose them, and notes for the readers of the proof.
+
+    `lagging` are the rows that break the rule and stay because a live replica is out of sync.
+    """
+
+    give_way: Bools
+    row: Ints
+    lagging: Ints
+    notes: tuple[str, ...] = ()
+
+
+def find_crowded_replicas(problem: Problem) -> CrowdedReplicas:
+    """Return the replicas that give way: in a crowded rack those on the busiest brokers first, and the leader last."""
+    rows, brokers = problem.rows, problem.brokers
+    suspect = rack_spread_violated(rows.row, rows.broker, len(rows), brokers)
+    # A partition on a broker that receives nothing has bounds of its own, which `rack_spread_violated` does not know.
+    suspect[rows.row[(brokers.usable & ~brokers.receivers)[rows.broker]]] = True
+    suspect &= held_dispositions(problem) == Disposition.UNTOUCHED
+    unhealthy = np.zeros(len(rows), bool)
+    unhealthy[rows.row[~brokers.usable[rows.broker] | rows.lost]] = True
+    notes = (_HEAL_NOTE,) if (suspect & unhealthy).any() else ()
+    lags, lagging = rows_that_lag(problem), list[int]()
+    give_way, load = np.zeros(len(rows.row), bool), np.bincount(rows.broker, minlength=len(brokers))
+    for row in np.flatnonzero(suspect & ~unhealthy).tolist():
+        chosen = _choose_of_row(problem, np.arange(rows.row_starts[row], rows.row_starts[row + 1]), load)
+        if lags[row]:
+            # Only a row that would have moved is reported.
+            lagging += [row] if chosen else []
+            continue
+        give_way[chosen] = True
+        # The next row sees the brokers without the replicas that have left.
+        load[rows.broker[chosen]] -= 1
+    return CrowdedReplicas(give_way, np.unique(rows.row[give_way]), np.array(lagging, np.int64), notes)
+
+
+def _choose_of_row(problem: Problem, replicas: Ints, load: Ints) -> list[int]:
+    """Return the replicas of a row that give way; `load` has the number of replicas on each broker."""
+    rows, brokers = problem.rows, problem.brokers
+    broker = dict(zip(replicas.tolist(), rows.broker[replicas].tolist(), strict=True))
+    rack = {replica: int(brokers.rack[at]) for replica, at in broker.items() if brokers.rack[at] >= 0}
+    # The row's brokers may keep it, even those that receive nothing.
+    reach = brokers.receivers.copy()
+    reach[rows.broker[replicas]] = True
+    racks = int(brokers.rack.max(initial=-1)) + 1
+    low, high = (table[0, :racks] for table in rack_bound_tables(brokers, [len(replicas)], reach))
+    held = np.bincount(np.array(list(rack.values()), np.int64), minlength=len(low))
+    leader = rows.leader[rows.row[replicas[0]]]
+    waiting = sorted(
+        rack,
+        key=lambda replica: (
+            *(rows.replica_positions[replica] == 0, brokers.ids[broker[replica]] == leader, rows.in_sync[replica]),
+            *(-load[broker[replica]], replica),
+        ),
+    )
+    chosen: list[int] = []
+    while (crowded := _next_crowded(held, low, high, placed=len(chosen))) is not None:
+        gone = next(replica for replica in waiting if rack[replica] == crowded)
+        waiting.remove(gone)
+        chosen.append(gone)
+        held[crowded] -= 1
+    return chosen
+
+
+def _next_crowded(held: Ints, low: Ints, high: Ints, *, placed: int) -> int | None:
+    """Return the fullest rack that still has to give up a replica, after `placed` others; None if no rack has to."""
+    # As long as a rack is too full, only such racks give. Then racks give that are above their floor.
+    over = (held > high).any()
+    if not over and np.maximum(low - held, 0).sum() <= placed:
+        return None
+    return int(np.where(held > (high if over else low), held, -1).argmax())

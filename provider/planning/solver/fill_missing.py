@@ -32,7 +32,7 @@ import numpy as np
 from kafka_steward.assignment import EVEN_OPERATIONS, Operation
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.solver.candidate import CandidatePlan
-from kafka_steward.planning.solver.fair_shares import fair_bounds, rack_groups, water_fill
+from kafka_steward.planning.solver.fair_shares import fair_bounds, find_crowded_replicas, rack_groups, water_fill
 from kafka_steward.planning.solver.flow import UNLIMITED, PlacementNetwork, deal_in_turns
 from kafka_steward.planning.solver.leaders import choose_leaders, move_chosen_first
 from kafka_steward.planning.solver.problem import (
@@ -49,7 +49,6 @@ from kafka_steward.planning.solver.problem import (
     held_dispositions,
     is_pair_in,
 )
-from kafka_steward.planning.solver.racks import find_crowded_replicas
 
 #: The most arcs for the heights of the brokers' loads. More replicas share steps of several.
 _MAX_LEVEL_ARCS = 1_000_000

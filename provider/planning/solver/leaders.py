@@ -95,12 +95,23 @@ def leader_bounds(topic: Ints, replicas: Replicas, target: Bools, *, alike: bool
     last = LeaderBounds("proportional", (share_low, share_high), (total_low[0], total_high[0]))
     if not alike:
         return [last]
-    count, brokers = np.bincount(topic, minlength=topics)[:, None], max(int(target.sum()), 1)
-    low = np.where(target, count // brokers, 0)
-    high = -(-count // brokers) + np.zeros_like(low)
-    level = (np.where(target, len(topic) // brokers, 0), np.full(len(target), -(-len(topic) // brokers)))
+    low, high = equal_shares(np.bincount(topic, minlength=topics)[:, None], target)
+    level = equal_shares(np.array(len(topic)), target)
     wide = (np.minimum(low, share_low), np.maximum(high, share_high))
     return [LeaderBounds("even", (low, high), level), LeaderBounds("global-even", wide, level), last]
+
+
+def equal_shares(count: Ints, receivers: Bools) -> tuple[Ints, Ints]:
+    """Return the fewest and most of `count` leaders per broker, if all receivers lead as many."""
+    sharing = max(int(receivers.sum()), 1)
+    low = np.where(receivers, count // sharing, 0)
+    return low, -(-count // sharing) + np.zeros_like(low)
+
+
+def has_level_leaders(leaders: Ints, receivers: Bools) -> bool:
+    """Return True if every broker leads its equal share of the planned partitions, rounded up or down."""
+    low, high = equal_shares(leaders.sum(), receivers)
+    return bool(((low <= leaders) & (leaders <= high)).all())
 
 
 def _proportional_bounds(topic: Ints, replicas: Replicas, topics: int, brokers: int) -> tuple[Ints, Ints]:

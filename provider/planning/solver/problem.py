@@ -7,7 +7,7 @@ made per partition: a shard has tens of thousands, and a cluster a million.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import IntEnum
 from fractions import Fraction
@@ -369,18 +369,29 @@ def find_in_order(wanted: Ints, values: Ints) -> Ints:
     return order[np.searchsorted(values[order], wanted)]
 
 
-def combine_shards(parts: Sequence[Part]) -> Part:
-    """Return the dataclasses of all shards as one: lists are joined in the order of the shards, other values summed."""
+def combine_shards(
+    parts: Sequence[Part], *, summed: Collection[str] | None = None, shifts: Mapping[str, Sequence[int]] | None = None
+) -> Part:
+    """Return the dataclasses of all shards as one, in the order of the shards.
+
+    Lists are joined, and other values summed. If only some fields are `summed`, the arrays of all other fields are
+    joined; `shifts` has, by field, how many numbers come before those of each shard, which count on.
+    """
     columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(parts[0])}
-    return replace(parts[0], **{name: _combine_values(values) for name, values in columns.items()})
+    for name, before in (shifts or {}).items():
+        columns[name] = [column + first for column, first in zip(columns[name], before, strict=False)]
+    joined = set() if summed is None else columns.keys() - summed
+    return replace(parts[0], **{name: _combine_values(values, join=name in joined) for name, values in columns.items()})
 
 
-def _combine_values(values: list[Any]) -> Any:
+def _combine_values(values: list[Any], *, join: bool) -> Any:
     if isinstance(values[0], list):
         return [item for value in values for item in value]
     if isinstance(values[0], dict):
         keys = dict.fromkeys(key for value in values for key in value)
         return {key: sum(value.get(key, 0) for value in values) for key in keys}
+    if join:
+        return np.concatenate(values)
     return combine_shards(values) if is_dataclass(values[0]) else sum(values)
 
 

@@ -17,10 +17,15 @@ from kafka_steward.planning.files.options import Options
 from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.fair_shares import rack_spread_violated
 from kafka_steward.planning.solver.flow import mebibytes
-from kafka_steward.planning.solver.leaders import build_leadership, fewest_leader_changes, keepable_leaders
+from kafka_steward.planning.solver.leaders import (
+    build_leadership,
+    equal_shares,
+    fewest_leader_changes,
+    has_level_leaders,
+    keepable_leaders,
+)
 from kafka_steward.planning.solver.plan_rows import sending_brokers
 from kafka_steward.planning.solver.problem import (
-    Bools,
     Brokers,
     Disposition,
     Ints,
@@ -122,13 +127,6 @@ class Measures:
     prices: list[int]
     #: The name of the bounds that the leaders of each shard meet, if they are to be even.
     leader_evenness: list[str]
-
-
-def has_level_leaders(leaders: Ints, receivers: Bools) -> bool:
-    """Return True if every broker leads its equal share of the planned partitions, rounded up or down."""
-    planned, sharing = int(leaders.sum()), max(int(receivers.sum()), 1)
-    low, high = np.where(receivers, planned // sharing, 0), -(-planned // sharing)
-    return bool(((low <= leaders) & (leaders <= high)).all())
 
 
 def measure_candidate(candidate: CandidatePlan, brokers: Brokers, prices: list[int]) -> Measures:
@@ -315,8 +313,8 @@ def _leader_bound(measures: Measures, brokers: Brokers, operation: Operation) ->
         return measures.leader_bounds[0]
     # The shards share brokers, so that their flows cannot be added up. The numbers of leaders that each shard could
     # keep can be: their sum is an upper bound.
-    planned, sharing = int(measures.leaders_planned.sum()), max(int(brokers.receivers.sum()), 1)
-    most = np.maximum(-(-planned // sharing), measures.leaders_planned)
+    planned = int(measures.leaders_planned.sum())
+    most = np.maximum(equal_shares(np.array(planned), brokers.receivers)[1], measures.leaders_planned)
     by_broker = int(np.minimum(measures.leaders_keepable, most).sum())
     return max(planned - min(measures.counts["leaders_keepable"], by_broker), 0)
 

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,8 @@ from kafka_steward.planning.files.reassignment import (
 )
 from kafka_steward.planning.spark.archive import check_archive, make_archive, read_archive_facts
 from kafka_steward.planning.spark.pipeline import check_with_spark, run
-from kafka_steward.planning.spark.probe import probe_executors
+from kafka_steward.planning.spark.probe import probe_executors, probe_store
 from kafka_steward.planning.spark.session import is_remote_session, planning_session, translate_worker_errors
-from kafka_steward.planning.spark.stores import probe_store
 
 #: Partitions up to which a plan is checked without Spark, which takes some seconds.
 _PLAIN_ROWS = 30_000
@@ -58,16 +57,37 @@ examples:
 a broker's state is live, failed, draining, down or new."""
 
 
-@dataclass(frozen=True)
-class CommandLine:
-    """The request on the command line."""
+#: Each argument with the form of its value, if it takes one, and its help.
+_ARGUMENTS = (
+    ("--snapshot", "URI", "folder of a snapshot"),
+    ("--current", "FILE.json", "current assignment, instead of a snapshot"),
+    ("--brokers", "FILE.json", "the brokers that go with --current"),
+    ("--out", "URI", "folder for the plan and its proof"),
+    ("--operation", "OP", "why a plan is made; see below"),
+    ("--options", "FILE.json", "options of the operation, a JSON object"),
+    ("--json", "FILE.json", "also write plan and rollback for kafka-reassign-partitions"),
+    ("--check", None, "check the plan at --out, without a solver, instead of making one"),
+    ("--archive", "URI", "archive of the executors; a Spark Connect server (SPARK_REMOTE) gets it from here"),
+    ("--failure-file", "FILE", "also write the message of a failure there: Spark may print more after it"),
+    ("--make-archive", "FILE.tar.gz", "only write the archive of packages for remote executors, for spark.archives"),
+)
+#: The fields of `CommandLine` that have another name than their arguments.
+_FILES = {"--options": "options_file", "--json": "json_file"}
 
-    snapshot: str
-    out: str
-    operation: str
-    options: Mapping[str, Any]
-    json_file: str | None
-    check: bool
+
+@dataclass
+class CommandLine:
+    """The arguments on the command line, as argparse sets them; `options` are read from their file."""
+
+    snapshot: str = ""
+    current: str = ""
+    brokers: str = ""
+    out: str = ""
+    operation: str = ""
+    options_file: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    json_file: str | None = None
+    check: bool = False
     archive: str | None = None
     make_archive: str | None = None
     failure_file: str | None = None
@@ -114,29 +134,21 @@ def _plan_with_spark(request: CommandLine) -> dict[str, Any]:
 def parse_command_line(arguments: Sequence[str] | None) -> CommandLine:
     """Parse the arguments, and write the snapshot if it is given as files. Raises PlanError."""
     parser = _build_parser()
-    given = parser.parse_args(arguments)
-    if given.make_archive:
-        return CommandLine("", "", "", {}, None, check=False, make_archive=given.make_archive)
-    if given.out is None:
+    request = parser.parse_args(arguments, CommandLine())
+    if request.make_archive:
+        return request
+    if not request.out:
         parser.error("--out is missing")
-    if (given.snapshot is None) == (given.current is None) or (given.current is None) != (given.brokers is None):
+    if bool(request.snapshot) == bool(request.current) or bool(request.current) != bool(request.brokers):
         parser.error("give either --snapshot, or both --current and --brokers")
-    if given.operation is None and not given.check:
+    if not request.operation and not request.check:
         parser.error("--operation is missing")
-    options = read_json(given.options, "options") if given.options else {}
-    if not isinstance(options, dict):
-        raise PlanError(f"The options file {given.options} does not contain JSON object.")
-    snapshot = given.snapshot or _write_snapshot(given)
-    return CommandLine(
-        snapshot,
-        given.out,
-        given.operation or "",
-        options,
-        given.json,
-        given.check,
-        given.archive,
-        failure_file=given.failure_file,
-    )
+    if request.options_file:
+        request.options = read_json(request.options_file, "options")
+        if not isinstance(request.options, dict):
+            raise PlanError(f"The options file {request.options_file} does not contain JSON object.")
+    request.snapshot = request.snapshot or _write_snapshot(request)
+    return request
 
 
 def _build_parser() -> argparse.ArgumentParser:
@@ -147,44 +159,18 @@ def _build_parser() -> argparse.ArgumentParser:
         epilog=f"operations:\n{operations}\n\n{_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add = parser.add_argument
-    add("--snapshot", metavar="URI", help="folder of a snapshot")
-    add("--current", metavar="FILE.json", help="current assignment, instead of a snapshot")
-    add("--brokers", metavar="FILE.json", help="the brokers that go with --current")
-    add("--out", metavar="URI", help="folder for the plan and its proof")
-    add("--operation", metavar="OP", help="why a plan is made; see below")
-    add("--options", metavar="FILE.json", help="options of the operation, a JSON object")
-    add(
-        "--json",
-        metavar="FILE.json",
-        help="also write plan and rollback for kafka-reassign-partitions",
-    )
-    add("--check", action="store_true", help="check the plan at --out, without a solver, instead of making one")
-    add(
-        "--archive",
-        metavar="URI",
-        help="archive of the executors; a Spark Connect server (SPARK_REMOTE) gets it from here",
-    )
-    add(
-        "--failure-file",
-        metavar="FILE",
-        help="also write the message of a failure there: Spark may print more after it",
-    )
-    add(
-        "--make-archive",
-        metavar="FILE.tar.gz",
-        help="only write the archive of packages for remote executors, for spark.archives",
-    )
+    for flag, metavar, words in _ARGUMENTS:
+        kind: dict[str, Any] = {"metavar": metavar} if metavar else {"action": "store_true"}
+        parser.add_argument(flag, dest=_FILES.get(flag), help=words, **kind)
     return parser
 
 
-def _write_snapshot(given: argparse.Namespace) -> str:
-    current = read_assignment(given.current, "current assignment", current=True)
-    brokers = read_json(given.brokers, "brokers")
-    broker_table, partitions = snapshot_tables(current, brokers)
-    uri = f"{given.out.rstrip('/')}/snapshot"
+def _write_snapshot(request: CommandLine) -> str:
+    current = read_assignment(request.current, "current assignment", current=True)
+    brokers, partitions = snapshot_tables(current, read_json(request.brokers, "brokers"))
+    uri = f"{request.out.rstrip('/')}/snapshot"
     # A user-written file has neither a cluster id nor a time. With these constants the same file is the same snapshot.
-    write_snapshot(uri, cluster_id="", taken_ms=0, brokers=broker_table, partitions=partitions)
+    write_snapshot(uri, cluster_id="", taken_ms=0, brokers=brokers, partitions=partitions)
     return uri
 
 

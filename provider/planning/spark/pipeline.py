@@ -16,9 +16,9 @@ and passes on a few packs in no time. It would convert a million rows with their
 
 from __future__ import annotations
 
-import json
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -32,12 +32,11 @@ from pyspark.sql import types as t
 
 from kafka_steward.planning.checker.check import (
     PART_ROWS,
-    DiskLoads,
-    EvennessFindings,
     Findings,
     PlanVerdict,
     add_prices,
     check_topics,
+    combine_findings,
     snapshot_problems,
     verdict,
 )
@@ -48,7 +47,7 @@ from kafka_steward.planning.files.formats import (
     conform_to_schema,
     hasher_with_proof,
     moves_from_rows,
-    read_plan_table,
+    read_plan,
     read_snapshot,
     write_plan,
 )
@@ -59,7 +58,7 @@ from kafka_steward.planning.shards import (
     SHARD_ROWS,
     Kernel,
     PlanningJob,
-    TableShards,
+    plan_tables,
     read_answers,
     shard_boundaries,
     solve_shards,
@@ -106,7 +105,8 @@ def run(
     job = PlanningJob.of(snapshot, operation, options or {})
     boundaries = job.boundaries(snapshot.partitions, shard_rows)
     if len(snapshot.partitions) <= most_sent:
-        return _run_on_sent_shards(spark, snapshot, job, boundaries, out_uri)
+        rows, proof = plan_tables(snapshot, job, boundaries, partial(_run_in_tasks, spark))
+        return {**proof, "digest": write_plan(out_uri, rows, proof)}
     packs = _gather_shards(_cut_into_packs(_read_partitions(spark, snapshot), boundaries), len(boundaries) + 1)
     persisted: list[DataFrame] = []
     if boundaries:
@@ -122,15 +122,6 @@ def run(
             frame.unpersist()
     Folder(out_uri, "plan").write_json("proof.json", proof)
     return proof
-
-
-def _run_on_sent_shards(
-    spark: SparkSession, snapshot: SnapshotFolder, job: PlanningJob, boundaries: Sequence[str], out_uri: str
-) -> dict[str, Any]:
-    shards = replace(TableShards.of(snapshot.partitions, boundaries), run=partial(_run_in_tasks, spark))
-    moves, measures = solve_shards(shards, job, snapshot.partitions, several=bool(boundaries))
-    proof = job.build_proof(measures, snapshot)
-    return {**proof, "digest": write_plan(out_uri, order_plan(moves, job.options), proof)}
 
 
 def _run_in_tasks(spark: SparkSession, kernel: Kernel, shards: Sequence[pa.Table]) -> list[pa.Table]:
@@ -206,7 +197,8 @@ def check_with_spark(
     It runs `check` shard by shard, after one shuffle of partitions and moves. Checks that need all topics are decided
     from the shards' sums. It shares the transport of rows with `run`, and none of its decisions.
     """
-    rows, proof = read_plan_table(plan_uri)
+    plan = read_plan(plan_uri)
+    rows, proof = plan.rows, plan.proof
     problems = snapshot_problems(snapshot, rows, proof)
     proof = dict(proof if problems else add_prices(snapshot, rows, proof))
     boundaries = shard_boundaries(snapshot.partitions.column("topic"), shard_rows)
@@ -217,9 +209,12 @@ def check_with_spark(
         for kind, frame in (("partitions", partitions), ("moves", moves))
     ]
     gathered = _gather_shards(packs[0].unionByName(packs[1]), len(boundaries) + 1)
-    checked = gathered.mapInArrow(ship(partial(_check_shard, snapshot.brokers, proof)), "answer string")
-    parts = [_parse_findings(row["answer"]) for row in checked.collect()]
-    findings = Findings.combine(parts or [check_topics(snapshot.brokers, snapshot.partitions, [], rows, proof)])
+    checked = gathered.mapInArrow(ship(partial(_check_shard, snapshot.brokers, proof)), "answer binary")
+    # Our own tasks wrote them.
+    parts = [pickle.loads(row["answer"]) for row in checked.collect()]  # noqa: S301
+    findings: Findings = combine_findings(
+        parts or [check_topics(snapshot.brokers, snapshot.partitions, [], rows, proof)]
+    )
     return verdict(snapshot.brokers, proof, replace(findings, problems=problems + findings.problems))
 
 
@@ -233,20 +228,12 @@ def _check_shard(
     partitions = _unpack_rows_of_kind(packs, "partitions", SNAPSHOT_PARTITIONS)
     rows = _unpack_rows_of_kind(packs, "moves", PLAN).sort_by([("chunk", "ascending"), ("position", "ascending")])
     findings = check_topics(brokers, partitions, moves_from_rows(rows), rows, proof)
-    yield pa.RecordBatch.from_pydict({"answer": [json.dumps(asdict(findings))]})
+    yield pa.RecordBatch.from_pydict({"answer": [pickle.dumps(findings)]})
 
 
 def _unpack_rows_of_kind(packs: pa.Table, kind: str, schema: pa.Schema) -> pa.Table:
     mine = packs.filter(pc.equal(packs.column("kind"), kind)).column("pack")
     return conform_to_schema(_unpack_rows(mine), schema, kind) if len(mine) else schema.empty_table()
-
-
-def _parse_findings(answer: str) -> Findings:
-    fields = json.loads(answer)
-    even = fields.pop("evenness")
-    return Findings(
-        **{**fields, "loads": DiskLoads(**fields["loads"]), "evenness": EvennessFindings(**even) if even else None}
-    )
 
 
 def _spark_schema(schema: pa.Schema) -> t.StructType:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kafka_steward.planning.solver.flow import UNLIMITED, Infeasible, Network
-from kafka_steward.planning.solver.leaders import LeaderBounds, Replicas, add_leader_arcs
+from kafka_steward.planning.solver.leaders import LeaderBounds, Replicas, add_leader_arcs, equal_shares
 from kafka_steward.planning.solver.problem import Bools, Ints, count_pairs, sum_by
 from kafka_steward.planning.solver.sharded.quotas import Quotas
 from kafka_steward.planning.solver.sharded.summary import ShardSummary
@@ -67,27 +67,20 @@ class _LeaderQuotaFlow:
 
     def __init__(self, summary: ShardSummary, quotas: Quotas, target: Bools) -> None:
         self.summary, self.receivers = summary, target
-        count, brokers = summary.partitions[:, None], int(target.sum())
         self.extra = quotas.extra_beyond_floors(summary)
         self.holds = summary.low.astype(np.int64) + self.extra
-        self.high = np.minimum(-(-count // brokers), self.holds)
-        self.low = np.minimum(np.where(target, count // brokers, 0), self.high)
+        low, high = equal_shares(summary.partitions[:, None], target)
+        self.high = np.minimum(high, self.holds)
+        self.low = np.minimum(low, self.high)
+        #: The fewest and most leaders per broker.
+        self.level = equal_shares(summary.partitions.sum(), target)
 
     def is_met_by(self, leads: npt.NDArray[np.int32]) -> bool:
         """Return True if `leads`, per topic and broker, has a leader for every partition, and is even."""
         within = ((self.low <= leads) & (leads <= self.high)).all()
-        low, high = self._level()
-        total = leads.sum(axis=0)
+        (low, high), total = self.level, leads.sum(axis=0)
         return bool(
             within and (leads.sum(axis=1) == self.summary.partitions).all() and ((low <= total) & (total <= high)).all()
-        )
-
-    def _level(self) -> tuple[Ints, Ints]:
-        """Return the fewest and most leaders per broker."""
-        everything, sharing = int(self.summary.partitions.sum()), int(self.receivers.sum())
-        return (
-            np.where(self.receivers, everything // sharing, 0),
-            np.full(len(self.receivers), -(-everything // sharing)),
         )
 
     def solve(self, shard: Ints, slack: float | None) -> Ints:
@@ -108,7 +101,7 @@ class _LeaderQuotaFlow:
         stay = summary.leads_within_floor + np.where(self.extra > 0, summary.leads_beyond_floor, 0)
         arcs = add_leader_arcs(net, topic, share[shard], [stay, summary.leads], (self.low, self.high))
         net.add_bounded_arcs(share, broker, self._shard_bounds(shard, least, slack), 0)
-        net.add_bounded_arcs(broker, sink, self._level(), 0)
+        net.add_bounded_arcs(broker, sink, self.level, 0)
         flow, led = net.solve(), self.low.copy()
         for at, where in arcs:
             led[at] += flow[where]

@@ -16,9 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from kafka_steward.planning.solver.flow import UNLIMITED, Infeasible
+from kafka_steward.planning.solver.flow import UNLIMITED
 from kafka_steward.planning.solver.problem import Bools, Ints
 from kafka_steward.planning.solver.sharded.quotas import (
     QuotaFlow,
@@ -27,7 +26,7 @@ from kafka_steward.planning.solver.sharded.quotas import (
     QuotaSolution,
     QuotaSubproblem,
     RackProblem,
-    lower_bound_of_cost,
+    quotas_by_rack,
 )
 from kafka_steward.planning.solver.sharded.summary import NO_OPTION
 
@@ -39,20 +38,24 @@ _NEVER = 1 << 62
 
 def nearest_quotas(problem: QuotaProblem) -> Quotas:
     """Return the quotas of all topics that are nearest to the fair shares. Raises Infeasible."""
-    summary = problem.summary
     # If the number of replicas per rack is given for each partition, racks are independent of each other.
     if problem.separable.all():
-        parts = [_SoftRack(problem, rack).solve_nearest() for rack in np.unique(problem.group).tolist()]
-    else:
-        parts = [_all_racks(problem)]
-    # Each part decides about its own brokers alone.
-    extra = np.zeros(summary.value.shape, np.int32)
-    prices = np.zeros(len(problem.group), np.int64)
-    for nearest in parts:
-        extra[:, nearest.mine] = nearest.extra[:, nearest.mine]
-        prices[nearest.mine] = nearest.solution.prices[nearest.mine]
-    cost, steps = sum(nearest.cost for nearest in parts), sum(nearest.steps for nearest in parts)
-    return Quotas(extra, *lower_bound_of_cost(summary, problem.move_cost, cost), prices, steps)
+        return quotas_by_rack(problem, _SoftRack)
+    return _all_racks(problem)
+
+
+def _all_racks(problem: QuotaProblem) -> Quotas:
+    """Return the quotas by one flow over all racks, with all options. Raises Infeasible."""
+    everything = QuotaSubproblem.whole(problem)
+    possible = _Steps.possible(problem, np.ones(len(problem.group), bool))
+    opened = possible.open_at_first(problem, np.ones(problem.summary.most.shape[1], bool))
+    while True:
+        flow = _SoftFlow(problem, everything, opened, (problem.low, problem.high), problem.summary.guaranteed)
+        solution = flow.solve()
+        missing = _worthwhile_steps(problem, solution, (solution.worth, solution.worth), possible.without(opened))
+        if not missing.any():
+            return Quotas.of(problem, solution.extra, solution.cost, solution.prices, solution.steps)
+        opened = opened.joined_with(missing)
 
 
 @dataclass(frozen=True)
@@ -74,13 +77,9 @@ class _Steps:
         """Return the steps up of the topics that may have too few places without them."""
         return _Steps(self.up & _short_topics(problem, racks)[:, None], np.zeros_like(self.down))
 
-    def missing_in(self, opened: _Steps) -> _Steps:
+    def without(self, opened: _Steps) -> _Steps:
         """Return the steps that are not yet opened."""
         return _Steps(self.up & ~opened.up, self.down & ~opened.down)
-
-    def within(self, steps: _Steps) -> _Steps:
-        """Return the steps that are in both."""
-        return _Steps(self.up & steps.up, self.down & steps.down)
 
     def joined_with(self, steps: _Steps) -> _Steps:
         """Return the steps of both."""
@@ -111,38 +110,6 @@ def _short_topics(problem: QuotaProblem, racks: Bools) -> Bools:
     return lacks
 
 
-@dataclass(frozen=True)
-class _Nearest:
-    """A cheapest flow of the brokers in `mine`. `cost` counts moves and mebibytes, without the price of the `steps`.
-
-    `extra` has the extra replicas with all steps; in `solution` they are without steps up and down.
-    """
-
-    solution: QuotaSolution
-    mine: Bools
-    extra: npt.NDArray[np.int32]
-    cost: int
-    steps: int
-
-
-def _all_racks(problem: QuotaProblem) -> _Nearest:
-    """Return the cheapest flow over all racks, with all options. Raises Infeasible."""
-    summary = problem.summary
-    everything = QuotaSubproblem(
-        np.ones(summary.most.shape, bool), summary.value > NO_OPTION, np.zeros_like(summary.most)
-    )
-    possible = _Steps.possible(problem, np.ones(len(problem.group), bool))
-    opened = possible.open_at_first(problem, np.ones(summary.most.shape[1], bool))
-    while True:
-        flow = _SoftFlow(problem, everything, opened, (problem.low, problem.high), summary.guaranteed)
-        nearest = flow.solve_nearest(np.ones(len(problem.group), bool))
-        worth = _worthwhile_steps(problem, nearest.solution, (nearest.solution.worth, nearest.solution.worth))
-        missing = worth.within(possible.missing_in(opened))
-        if not missing.any():
-            return nearest
-        opened = opened.joined_with(missing)
-
-
 def _step_cost(problem: QuotaProblem) -> int:
     return _STEP * problem.move_cost
 
@@ -153,15 +120,18 @@ def _release_costs(problem: QuotaProblem) -> Ints:
     return _step_cost(problem) + np.where(weight >= 0, problem.move_cost + weight, 0)
 
 
-def _worthwhile_steps(problem: QuotaProblem, solution: QuotaSolution, worth: tuple[Ints, Ints]) -> _Steps:
-    """Return the steps up and down that would lower the cost at the prices of a flow.
+def _worthwhile_steps(
+    problem: QuotaProblem, solution: QuotaSolution, worth: tuple[Ints, Ints], closed: _Steps
+) -> _Steps:
+    """Return those of the closed steps that would lower the cost at the prices of a flow.
 
     `worth` is that of a place per topic and rack: the least and the most that it may be.
     """
     summary, group, prices = problem.summary, problem.group, solution.full_prices
     up = worth[0][:, group] > _step_cost(problem) + prices
     topic, broker = summary.guaranteed_topic, summary.guaranteed_broker
-    return _Steps(up, prices[broker] - worth[1][topic, group[broker]] > _release_costs(problem))
+    down = prices[broker] - worth[1][topic, group[broker]] > _release_costs(problem)
+    return _Steps(up & closed.up, down & closed.down)
 
 
 class _SoftFlow(QuotaFlow):
@@ -183,20 +153,19 @@ class _SoftFlow(QuotaFlow):
         self.up_at, self.down_at = np.nonzero(opened.up), np.flatnonzero(opened.down)
         self.step, self.release_cost = _step_cost(problem), _release_costs(problem)
 
-    def solve_nearest(self, mine: Bools) -> _Nearest:
-        """Return the cheapest flow of the brokers in `mine`. Raises Infeasible."""
-        solution = self.solve()
+    def solve(self) -> QuotaSolution:
+        """Return the cheapest flow. Raises Infeasible."""
+        solution = super().solve()
         up, down = self.flow[self.up], self.flow[self.down]
-        extra = solution.extra.copy()
-        np.add.at(extra, self.up_at, up)
+        np.add.at(solution.extra, self.up_at, up)
         at = (self.summary.guaranteed_topic[self.down_at], self.summary.guaranteed_broker[self.down_at])
-        np.subtract.at(extra, at, down)
+        np.subtract.at(solution.extra, at, down)
         paid = int(up.sum() + down.sum())
         for below, above in (self.cell_steps, self.broker_steps):
             paid += int(self.flow[above].sum() - self.flow[below].sum())
         # The flow gains a step for each replica up to a floor. The sum of the floors turns that into steps missed.
         floors = int(self.summary.cell_low[self.cells].sum() + self.bounds[0].sum())
-        return _Nearest(solution, mine, extra, solution.cost - paid * self.step, paid + floors)
+        return replace(solution, cost=solution.cost - paid * self.step, steps=paid + floors)
 
     def _path_cost(self) -> int:
         """Return an upper bound of a path's cost, on which a step may come with each move."""
@@ -248,22 +217,6 @@ class _SoftRack(RackProblem):
         self.possible = _Steps.possible(problem, self.mine)
         self.steps = self.possible.open_at_first(problem, self.racks)
 
-    def solve_nearest(self) -> _Nearest:
-        """Return the rack's cheapest flow of all options and steps. Raises Infeasible."""
-        opened, taken, widen = self._choose_open_options()
-        while True:
-            try:
-                nearest = self._solve_soft(opened, taken)
-            except Infeasible:
-                if (opened | ~self.option).all():
-                    raise
-                opened = opened | widen()
-                continue
-            options, steps = self._missing(nearest, opened)
-            if not (options.any() or steps.any()):
-                return nearest
-            opened, self.steps = opened | options, self.steps.joined_with(steps)
-
     def _sample_flow(self, rows: Bools, bounds: tuple[Ints, Ints]) -> QuotaFlow:
         part = self._build_part(rows, self.option & rows[:, None], self.wants * 0)
         steps = _Steps(self.steps.up & rows[:, None], self.steps.down)
@@ -271,34 +224,31 @@ class _SoftRack(RackProblem):
         none = np.zeros(len(self.problem.group), np.int64)
         return _SoftFlow(self.problem, part, steps, self._only_mine(bounds), none)
 
-    def _solve_soft(self, opened: Bools, taken: Bools) -> _Nearest:
-        closed = taken & ~opened
-        fixed = np.where(self.mine, self.problem.summary.guaranteed, 0)
-        fixed[self.columns] += closed.sum(axis=0)
-        rows = opened.any(axis=1) | self.contended | self.steps.topics(self.problem)
-        part = self._build_part(rows, opened, closed.sum(axis=1))
-        bounds = self._only_mine((self.problem.low, self.problem.high))
-        nearest = _SoftFlow(self.problem, part, self.steps, bounds, fixed).solve_nearest(self.mine)
-        for extra in (nearest.extra, nearest.solution.extra):
-            extra[:, self.columns] += closed
-        return replace(nearest, cost=nearest.cost + int(self.cost[closed].sum()))
+    def _priced_rows(self) -> Bools:
+        return self.contended | self.steps.topics(self.problem)
 
-    def _missing(self, nearest: _Nearest, opened: Bools) -> tuple[Bools, _Steps]:
-        """Return masks of the options and the steps that are closed, and would lower the cost at the prices."""
-        solution = nearest.solution
+    def _flow(self, part: QuotaSubproblem, fixed: Ints) -> QuotaFlow:
+        bounds = self._only_mine((self.problem.low, self.problem.high))
+        return _SoftFlow(self.problem, part, self.steps, bounds, np.where(self.mine, fixed, 0))
+
+    def _missing_options(self, solution: QuotaSolution, opened: Bools) -> Bools | None:
+        """Return a mask of the closed options that would lower the cost at the prices, and open such steps.
+
+        None if there are neither options nor steps.
+        """
         cost = self.cost + solution.full_prices[self.columns]
-        taken = (solution.extra[:, self.columns] > 0) & self.option
+        taken = solution.taken[:, self.columns]
         least, most = self._worths(solution, cost, taken)
-        # In these rows the flow itself gives the worth of a place.
-        known = (self.contended | self.steps.topics(self.problem))[:, None]
         empty = (least > most)[:, None]
         # Where the range is empty, options of equal cost are opened, too: any of them may take the place of another.
         options = np.where(taken, (cost > most[:, None]) | ((cost == most[:, None]) & empty), cost < least[:, None])
         options |= ~taken & (cost == least[:, None]) & empty
-        options &= self.option & ~opened & (known | empty)
-        worth = tuple(np.where(self.racks, bound[:, None], 0) for bound in (least, most))
-        steps = _worthwhile_steps(self.problem, solution, (worth[0], worth[1]))
-        return options, steps.within(self.possible.missing_in(self.steps))
+        options &= self.option & ~opened & (self._priced_rows()[:, None] | empty)
+        least_here, most_here = (np.where(self.racks, bound[:, None], 0) for bound in (least, most))
+        closed = self.possible.without(self.steps)
+        steps = _worthwhile_steps(self.problem, solution, (least_here, most_here), closed)
+        self.steps = self.steps.joined_with(steps)
+        return options if options.any() or steps.any() else None
 
     def _worths(self, solution: QuotaSolution, cost: Ints, taken: Bools) -> tuple[Ints, Ints]:
         """Return the least and the most that a place in each row may be worth; the least may be above the most."""
@@ -311,6 +261,6 @@ class _SoftRack(RackProblem):
         step = _step_cost(problem) + solution.full_prices[self.columns]
         rises = np.where(self.possible.up[:, self.columns], step, _NEVER)
         most = np.minimum(most, rises.min(axis=1, initial=_NEVER))
-        known = self.contended | self.steps.topics(problem)
+        known = self._priced_rows()
         worth = solution.worth[:, self.number]
         return np.where(known, worth, least), np.where(known, worth, most)

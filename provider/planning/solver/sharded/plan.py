@@ -29,9 +29,9 @@ from kafka_steward.planning.solver.balance import (
 from kafka_steward.planning.solver.candidate import CandidatePlan, MovedRows, budget_note
 from kafka_steward.planning.solver.fair_shares import broker_bounds, rack_groups
 from kafka_steward.planning.solver.flow import Infeasible, Network, deal_in_turns, mebibytes, placement_costs
-from kafka_steward.planning.solver.leaders import balanced_leaders
+from kafka_steward.planning.solver.leaders import balanced_leaders, has_level_leaders
 from kafka_steward.planning.solver.problem import Bools, Brokers, Ints, Problem, positions_in, positions_within, sum_by
-from kafka_steward.planning.solver.proof import Measures, has_level_leaders
+from kafka_steward.planning.solver.proof import Measures
 from kafka_steward.planning.solver.sharded.leaders import leader_quotas, leaders_for_targets
 from kafka_steward.planning.solver.sharded.nearest import nearest_quotas
 from kafka_steward.planning.solver.sharded.quotas import (

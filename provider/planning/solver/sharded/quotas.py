@@ -88,6 +88,12 @@ class QuotaSubproblem:
     open: Bools
     taken: Ints
 
+    @classmethod
+    def whole(cls, problem: QuotaProblem) -> QuotaSubproblem:
+        """Return all racks with all options."""
+        most = problem.summary.most
+        return cls(np.ones(most.shape, bool), problem.summary.value > NO_OPTION, np.zeros_like(most))
+
 
 @dataclass(frozen=True)
 class Quotas:
@@ -102,6 +108,13 @@ class Quotas:
     prices: Ints
     steps: int = 0
 
+    @classmethod
+    def of(cls, problem: QuotaProblem, extra: npt.NDArray[np.int32], cost: int, prices: Ints, steps: int = 0) -> Quotas:
+        """Return the quotas of a flow, whose cost counts replicas kept beyond the guaranteed ones as a gain."""
+        summary = problem.summary
+        total = (summary.wanted - summary.kept) @ np.array([problem.move_cost, 1])
+        return cls(extra, *divmod(int(total) + cost, problem.move_cost), prices, steps)
+
     def extra_beyond_floors(self, summary: ShardSummary) -> Ints:
         """Return replicas per topic and broker beyond the floors: 0 or 1, unless the shares are out of reach."""
         more = self.extra.astype(np.int64)
@@ -111,16 +124,19 @@ class Quotas:
 
 @dataclass(frozen=True)
 class QuotaSolution:
-    """A flow: extra replicas per topic and broker, the flow's cost, and its dual prices.
+    """A flow: extra replicas per topic and broker, the options among them, the flow's cost, and its dual prices.
 
     `prices` of brokers are in moves, `full_prices` in costs. `worth`, in costs, is that of a place in a topic's rack.
+    `steps` is the number of replicas by which bounds are missed; the cost is without their price.
     """
 
     extra: npt.NDArray[np.int32]
+    taken: Bools
     cost: int
     prices: Ints
     full_prices: Ints
     worth: Ints
+    steps: int = 0
 
 
 class QuotaFlow:
@@ -155,7 +171,9 @@ class QuotaFlow:
         # potential of the moves alone.
         moves = (potential + self.move // 2) // self.move
         prices, full = (values[self.sink[0]] - values[self.broker] for values in (moves, potential))
-        return QuotaSolution(extra, self.net.total_cost(self.flow), prices, full, worth)
+        taken = np.zeros(extra.shape, bool)
+        taken[self.option_at] = self.flow[self.option] > 0
+        return QuotaSolution(extra, taken, self.net.total_cost(self.flow), prices, full, worth)
 
     def _path_cost(self) -> int:
         """Return an upper bound of a path's cost: a path enters and leaves each broker once, for at most a move."""
@@ -225,28 +243,26 @@ class QuotaFlow:
 
 def quotas_by_flow(problem: QuotaProblem) -> Quotas:
     """Return the quotas of all topics, computed by one flow. Raises Infeasible."""
-    summary = problem.summary
-    everything = QuotaSubproblem(
-        np.ones(summary.most.shape, bool), summary.value > NO_OPTION, np.zeros_like(summary.most)
-    )
-    solution = QuotaFlow(problem, everything, problem.extra_bounds).solve()
-    return Quotas(solution.extra, *lower_bound_of_cost(summary, problem.move_cost, solution.cost), solution.prices)
+    solution = QuotaFlow(problem, QuotaSubproblem.whole(problem), problem.extra_bounds).solve()
+    return Quotas.of(problem, solution.extra, solution.cost, solution.prices)
 
 
 def quotas_by_pricing(problem: QuotaProblem) -> Quotas:
     """Return the quotas of all topics. Raises Infeasible."""
-    if not problem.separable.all():
-        return quotas_by_flow(problem)
-    summary = problem.summary
-    extra = np.zeros(summary.value.shape, np.int32)
-    prices, cost = np.zeros(len(problem.group), np.int64), 0
+    return quotas_by_rack(problem, RackProblem) if problem.separable.all() else quotas_by_flow(problem)
+
+
+def quotas_by_rack(problem: QuotaProblem, kind: type[RackProblem]) -> Quotas:
+    """Return the quotas of topics that are all separable, for which racks are independent. Raises Infeasible."""
+    extra = np.zeros(problem.summary.value.shape, np.int32)
+    prices, cost, steps = np.zeros(len(problem.group), np.int64), 0, 0
     for number in np.unique(problem.group).tolist():
-        rack = RackProblem(problem, number)
+        rack = kind(problem, number)
         solution = rack.solve()
         extra[:, rack.columns] = solution.extra[:, rack.columns]
         prices[rack.columns] = solution.prices[rack.columns]
-        cost += solution.cost
-    return Quotas(extra, *lower_bound_of_cost(summary, problem.move_cost, cost), prices)
+        cost, steps = cost + solution.cost, steps + solution.steps
+    return Quotas.of(problem, extra, cost, prices, steps)
 
 
 @dataclass(frozen=True)
@@ -281,7 +297,7 @@ class RackProblem:
         self.shuffled = self.rng.permutation(summary.topics)
 
     def solve(self) -> QuotaSolution:
-        """Return the rack's cheapest flow. Raises Infeasible."""
+        """Return the rack's cheapest flow over all its options. Raises Infeasible."""
         opened, taken, widen = self._choose_open_options()
         while True:
             try:
@@ -291,10 +307,10 @@ class RackProblem:
                     raise
                 opened = opened | widen()
                 continue
-            mispriced = self._mispriced_options(solution, opened)
-            if not mispriced.any():
+            options = self._missing_options(solution, opened)
+            if options is None:
                 return solution
-            opened = opened | mispriced
+            opened = opened | options
 
     def _choose_open_options(self) -> tuple[Bools, Bools, Callable[[], Bools]]:
         """Return masks of the options that are open at first and of those taken, and a function that opens more."""
@@ -323,11 +339,8 @@ class RackProblem:
 
     def _sample_flow(self, rows: Bools, bounds: tuple[Ints, Ints]) -> QuotaFlow:
         """Return the network of a sample with all its options."""
-        return QuotaFlow(
-            self.problem,
-            self._build_part(rows, self.option & rows[:, None], self.wants * 0),
-            self._only_mine(bounds),
-        )
+        part = self._build_part(rows, self.option & rows[:, None], self.wants * 0)
+        return QuotaFlow(self.problem, part, self._only_mine(bounds))
 
     def _rank_options(self, prices: Ints) -> _OptionRanks:
         """Return the ranks of all options at these prices.
@@ -382,14 +395,21 @@ class RackProblem:
     def _solve_filtered(self, opened: Bools, taken: Bools) -> QuotaSolution:
         """Return the flow over the open options, plus the closed options that are taken. Raises Infeasible."""
         closed = taken & ~opened
-        left = self.problem.summary.guaranteed.copy()
-        left[self.columns] += closed.sum(axis=0)
-        bounds = (self.problem.low - left, self.problem.high - left)
-        rows = opened.any(axis=1) | self.contended
-        part = self._build_part(rows, opened, closed.sum(axis=1))
-        solution = QuotaFlow(self.problem, part, self._only_mine(bounds)).solve()
+        fixed = self.problem.summary.guaranteed.copy()
+        fixed[self.columns] += closed.sum(axis=0)
+        part = self._build_part(opened.any(axis=1) | self._priced_rows(), opened, closed.sum(axis=1))
+        solution = self._flow(part, fixed).solve()
         solution.extra[:, self.columns] += closed
+        solution.taken[:, self.columns] |= closed
         return replace(solution, cost=solution.cost + int(self.cost[closed].sum()))
+
+    def _priced_rows(self) -> Bools:
+        """Return a mask of the rows for which the flow gives the worth of a place."""
+        return self.contended
+
+    def _flow(self, part: QuotaSubproblem, fixed: Ints) -> QuotaFlow:
+        """Return the network of a part, where each broker has `fixed` replicas besides."""
+        return QuotaFlow(self.problem, part, self._only_mine((self.problem.low - fixed, self.problem.high - fixed)))
 
     def _build_part(self, rows: Bools, opened: Bools, taken: Ints) -> QuotaSubproblem:
         racks = self.problem.summary.most.shape[1]
@@ -403,10 +423,13 @@ class RackProblem:
         low, high = (np.where(mine, bound, 0) for bound in bounds)
         return low, high
 
-    def _mispriced_options(self, solution: QuotaSolution, opened: Bools) -> Bools:
-        """Return a mask of the options that should change at the prices, and of options that could replace them."""
+    def _missing_options(self, solution: QuotaSolution, opened: Bools) -> Bools | None:
+        """Return a mask of the options that should change at the prices, and of options that could replace them.
+
+        None if the flow is the cheapest over all options.
+        """
         cost = np.where(self.option, self.cost + solution.full_prices[self.columns], _NEVER)
-        taken = (solution.extra[:, self.columns] > 0) & self.option
+        taken = solution.taken[:, self.columns]
         dearest = np.sort(cost, axis=1)[np.arange(len(cost)), np.clip(self.wants - 1, 0, len(self.columns) - 1)]
         # In rows with a contended cell, the flow gives the worth of a place in the row.
         worth = np.where(self.contended, solution.worth[:, self.number], dearest)[:, None]
@@ -414,19 +437,12 @@ class RackProblem:
         may = np.where(contended, ~opened, takes) & self.option
         mispriced: Bools = np.where(taken, cost > worth, cost < worth) & may
         affected = mispriced.sum(axis=1)[:, None] > 0
-        return np.asarray(mispriced | ((cost == worth) & affected & ~contended), bool)
+        return mispriced | ((cost == worth) & affected & ~contended) if affected.any() else None
 
 
 def option_costs(value: npt.NDArray[np.int32], move: int) -> Ints:
     """Return the cost of an option, given its value: an option with a replica to keep gains a move and its weight."""
     return np.where(value >= 0, -(move + value.astype(np.int64)), 0)
-
-
-def lower_bound_of_cost(summary: ShardSummary, move: int, cost: int) -> tuple[int, int]:
-    """Return the moves and mebibytes of a cost, which counts replicas kept beyond the guaranteed ones as a gain."""
-    total = (summary.wanted - summary.kept) @ np.array([move, 1])
-    moves, weight = divmod(int(total) + cost, move)
-    return moves, weight
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ replicas. Every guaranteed replica is listed, too, with the weight that is lost 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from kafka_steward.planning.solver.balance import Bounds, PlacementProblem
 from kafka_steward.planning.solver.flow import mebibytes
-from kafka_steward.planning.solver.problem import Bools, Ints, positions_in, positions_within, sum_by
+from kafka_steward.planning.solver.problem import Bools, Ints, combine_shards, positions_in, positions_within, sum_by
 
 #: In `ShardSummary.value`: the broker gets its guaranteed replicas, and no more.
 NO_OPTION = -2
@@ -80,20 +80,15 @@ class ShardSummary:
     def combine(cls, parts: Sequence[ShardSummary]) -> ShardSummary:
         """Combine the summaries of shards, in their order, into one."""
         # Numbers of topics, contended cells and cells count on from those of the shards before.
-        topics = np.cumsum([0, *(part.topics for part in parts)])
-        contended = np.cumsum([0, *(len(part.contended_topic) for part in parts)])
-        cells = np.cumsum([0, *(len(part.cell_topic) for part in parts)])
+        topics, contended, cells = (
+            np.cumsum([0, *counts]).tolist()
+            for counts in zip(
+                *((part.topics, len(part.contended_topic), len(part.cell_topic)) for part in parts), strict=True
+            )
+        )
         shifts = dict.fromkeys(("contended_topic", "cell_topic", "guaranteed_topic"), topics)
         shifts |= {"contender_of": contended, "uncontended_cell": cells}
-        values: dict[str, Any] = {"topics": int(topics[-1])}
-        for name in (field.name for field in fields(cls) if field.name != "topics"):
-            columns = [getattr(part, name) for part in parts]
-            if name in ("held", "guaranteed", "wanted", "kept"):
-                values[name] = np.sum(columns, axis=0)
-                continue
-            shift = shifts.get(name, np.zeros(len(parts) + 1, np.int32))
-            values[name] = np.concatenate([column + offset for column, offset in zip(columns, shift, strict=False)])
-        return cls(**values)
+        return combine_shards(parts, summed=("topics", "held", "guaranteed", "wanted", "kept"), shifts=shifts)
 
 
 def summarize(problem: PlacementProblem, bounds: Bounds, *, leaders: bool, soft: bool = False) -> ShardSummary:
