@@ -30,7 +30,7 @@ from kafka_steward.journal.tree import Node
 from kafka_steward.settings import Settings
 from tests.crash import Died, Faults, points
 from tests.rings import tried
-from tests.simulated_plan import WHO, delete, heal_moves, journal_over, memory_journal, plan_of, simulated
+from tests.simulated_plan import WHO, World, delete, heal_moves, journal_over, memory_journal, plan_of, simulated
 from tests.simulator import Simulator
 
 GRACE_S = 10
@@ -264,9 +264,35 @@ def test_a_time_that_was_over_before_says_nothing_about_this_failure(simulator: 
 
 def test_it_receives_nothing_meanwhile(simulator: Simulator, journal: Journal) -> None:
     announce_restart(journal, 4, who=WHO, lasts_ms=5_000)
-    assert restarting_brokers(journal.tree, journal.now_ms()) == {4}
+    assert restarting_brokers(journal.tree, journal.now_ms()) == {4: journal.now_ms() + 5_000}
     simulator.tick(6)
-    assert restarting_brokers(journal.tree, journal.now_ms()) == frozenset()
+    assert restarting_brokers(journal.tree, journal.now_ms()) == {}
+
+
+@pytest.mark.parametrize(
+    ("broker", "down", "held"),
+    [
+        (4, False, "broker 4 announced a restart until 1"),
+        (2, False, ""),
+        (2, True, "broker 2 announced a restart until 1"),
+    ],
+    ids=["is added", "is kept and live", "is kept and down"],
+)
+def test_a_heal_waits_for_the_restart_of_a_broker_that_it_adds_and_not_of_a_live_one_that_it_keeps(
+    broker: int, down: bool, held: str
+) -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 312")
+    simulator.kill(1)
+    world = World(simulator, memory_journal(simulator), heal_moves(simulator, 1, 4), failed=(1,))
+    announce_restart(world.journal, broker, who=WHO, lasts_ms=7_200_000)
+    if down:
+        simulator.kill(broker)
+    found = [each.sentence for each in world.step().held]
+    assert [f"was not moved: {held}" in each for each in found] == ([True, True] if held else [])
+    assert [" and has not returned; it is retried" in each for each in found] == [down] * len(found)
+    if not held:
+        world.run()
+        assert (world.replicas("t-0"), world.replicas("t-1")) == ((4, 2, 3), (3, 4, 2))
 
 
 def test_the_entry_goes_when_the_broker_is_back(simulator: Simulator, journal: Journal) -> None:
@@ -302,7 +328,7 @@ def test_the_entry_of_an_unseen_restart_goes_with_the_grace_period(simulator: Si
 def test_one_that_cannot_be_read_announces_all_the_same(simulator: Simulator, journal: Journal, text: str) -> None:
     journal.tree.create(paths.rolling_bounce(2), text)
     journal.tree.create(f"{paths.ROLLING_BOUNCE}/-7", text)
-    assert restarting_brokers(journal.tree, journal.now_ms()) == {2}
+    assert restarting_brokers(journal.tree, journal.now_ms()) == {2: None}
     assert due_after_s(simulator, journal) == 60
 
 

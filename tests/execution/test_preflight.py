@@ -70,7 +70,7 @@ CASES: dict[Reason, tuple[Move, PreflightInputs]] = {
     Reason.DUPLICATE_REPLICA: (move("t-0", "123", "422"), outlook()),
     Reason.CLUSTER_DISABLED: (MOVE, outlook(disabled="by ada since noon")),
     Reason.NOT_APPROVED: (move("t-0", "123", "423"), outlook(unapproved="3f")),
-    Reason.TARGET_RESTARTING: (MOVE, outlook(3, bouncing=frozenset({3}))),
+    Reason.TARGET_RESTARTING: (MOVE, outlook(3, bouncing={3: 60_000})),
     Reason.TARGET_DEAD: (MOVE, outlook(4)),
     Reason.KEPT_REPLICA_DEAD: (MOVE, outlook(3)),
     Reason.ORIGINAL_CORDONED: (MOVE, outlook(cordoned=frozenset({4}), rolls_back=True)),
@@ -105,8 +105,8 @@ SENTENCES = {
     ),
     Reason.NOT_APPROVED: "plan 3f is not approved, or its approval was deleted; approve it in its run, or cancel it.",
     Reason.TARGET_RESTARTING: (
-        "broker 3 announced a restart and has not returned; it is retried; to end the announcement, delete "
-        "/admin/rolling_bounce/3."
+        "broker 3 announced a restart until 1970-01-01 00:01:00 UTC and has not returned; it is retried; to end the "
+        "announcement, delete the broker's entry in /admin/rolling_bounce."
     ),
     Reason.TARGET_DEAD: "target broker 4 is not live; it is retried.",
     Reason.KEPT_REPLICA_DEAD: (
@@ -173,8 +173,13 @@ WIDE = move("t-0", "123", "451")
     ("asked", "seen", "reason", "found"),
     [
         (move("t-0", "123", ""), outlook(), Reason.DUPLICATE_REPLICA, []),
-        (MOVE, outlook(bouncing=frozenset({3, 2, 5})), Reason.TARGET_RESTARTING, 2),
-        (MOVE, outlook(bouncing=frozenset({4}), unclean=frozenset("t")), Reason.TARGET_RESTARTING, 4),
+        (WIDE, outlook(bouncing=dict.fromkeys((5, 4))), Reason.TARGET_RESTARTING, "4 announced a restart"),
+        (
+            MOVE,
+            outlook(bouncing={4: None}, unclean=frozenset("t")),
+            Reason.TARGET_RESTARTING,
+            "4 announced a restart",
+        ),
         (WIDE, outlook(5, 4), Reason.TARGET_DEAD, 4),
         (move("t-0", "123", "124"), outlook(2, 1), Reason.KEPT_REPLICA_DEAD, 1),
         (move("t-0", "123", "12"), outlook(2), Reason.KEPT_REPLICA_DEAD, 2),
@@ -199,7 +204,8 @@ def test_the_first_obstacle_is_named(asked: Move, seen: PreflightInputs, reason:
 STARTING = {
     "plain": (MOVE, outlook()),
     "its broker failed": (MOVE, outlook(1, auto_generated=True)),
-    "leaves a bouncer": (MOVE, outlook(1, bouncing=frozenset({1}))),
+    "leaves a bouncer": (MOVE, outlook(1, bouncing={1: None})),
+    "keeps live bouncers": (MOVE, outlook(bouncing={2: None, 3: None})),
     "just fits": (MOVE, outlook(rooms={4: free((0, 100))})),
     "fits where Kafka puts it": (MOVE, outlook(rooms={4: free((3, 0), (2, 100))})),
     "reorder": (
@@ -210,7 +216,7 @@ STARTING = {
     "drops a dead one": (move("t-0", "123", "12"), outlook(3, min_isr={"t": 2})),
     "grows": (move("t-0", "123", "1234"), outlook(min_isr={"t": 5})),
     "min ISR unknown": (move("t-0", "123", "12"), outlook(min_isr={"u": 3})),
-    "reorder without anyone": (move("t-0", "123", "231"), outlook(1, 2, 3, bouncing=frozenset({2}))),
+    "reorder without anyone": (move("t-0", "123", "231"), outlook(1, 2, 3, bouncing={2: None})),
     "size unknown when it was planned": (replace(MOVE, size_bytes=None), outlook(rooms={4: free((0, 100))})),
     "neither size nor room known": (MOVE, outlook(sizes={})),
     "reorder on brokers that get nothing": (

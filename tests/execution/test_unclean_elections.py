@@ -301,7 +301,7 @@ def test_while_the_only_source_has_announced_its_restart_nothing_is_put_beside_i
     world = applied(simulator, "1", "2")
     announce_restart(world.journal, 1, who=WHO)
     (held,) = world.step().held
-    assert held.sentence.startswith("t-0 was not moved: broker 1 announced a restart and has not returned")
+    assert held.sentence.startswith("t-0 was not moved: broker 1 announced a restart; it is retried")
     simulator.kill(1)
     simulator.restart(1)
     assert (simulator.topics[T0].leader, simulator.topics[T0].size) == (1, 180)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from kafka_steward.assignment import Move, TopicPartition, below_min_isr_reason, name_last_in_sync
 from kafka_steward.cluster.state import BrokerLogDirs, Directory, Partition, Snapshot
+from kafka_steward.escaping import utc_text
 from kafka_steward.execution.moves.staging import out_of_sync_before_better
 from kafka_steward.execution.moves.states import Held, HoldReason
 
@@ -42,14 +43,15 @@ class PreflightInputs:
 
     `disabled` says by whom, since when and why reassignments are disabled; it is empty while they are enabled
     (KIP-236). `unapproved` is the plan's short digest if a required approval is missing. `bouncing` are brokers that
-    announced a shutdown (KIP-46). `min_isr` is min.insync.replicas by topic, where known. `unclean` are topics that
-    allow unclean leader elections. `sizes` are the partitions' current sizes on their leaders, where the leaders report
-    them. `rooms` maps a broker to the bytes that each of its log directories may still receive before less than
-    `min_free` of its volume is left, where known. `silent` are receiving brokers that did not answer for their log
-    directories, and `unanswered` has why, also for leaders. `cordoned` brokers receive no new replicas (KIP-1066).
-    `under_min_isr_elsewhere` are partitions outside the plan that are under their min ISR, with their brokers: moves
-    from and to these brokers are held. `left_bytes` are the bytes that each partition in flight has yet to copy to a
-    broker, where known. `auto_generated` is the flag of KIP-46, and `rolls_back` is set for a rollback.
+    announced a shutdown (KIP-46), with the time until which in milliseconds, if it was stated. `min_isr` is
+    min.insync.replicas by topic, where known. `unclean` are topics that allow unclean leader elections. `sizes` are the
+    partitions' current sizes on their leaders, where the leaders report them. `rooms` maps a broker to the bytes that
+    each of its log directories may still receive before less than `min_free` of its volume is left, where known.
+    `silent` are receiving brokers that did not answer for their log directories, and `unanswered` has why, also for
+    leaders. `cordoned` brokers receive no new replicas (KIP-1066). `under_min_isr_elsewhere` are partitions outside the
+    plan that are under their min ISR, with their brokers: moves from and to these brokers are held. `left_bytes` are
+    the bytes that each partition in flight has yet to copy to a broker, where known. `auto_generated` is the flag of
+    KIP-46, and `rolls_back` is set for a rollback.
     """
 
     snapshot: Snapshot
@@ -57,7 +59,7 @@ class PreflightInputs:
     rolls_back: bool = False
     disabled: str = ""
     unapproved: str = ""
-    bouncing: frozenset[int] = frozenset()
+    bouncing: Mapping[int, int | None] = field(default_factory=dict)
     min_isr: Mapping[str, int] = field(default_factory=dict)
     unclean: frozenset[str] = frozenset()
     sizes: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -256,12 +258,19 @@ def _check_unapproved(_: Move, __: Partition, inputs: PreflightInputs) -> _Found
 def _check_target_restarting(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
     if not move.adding:
         return None
-    restarting = frozenset(move.after) & inputs.bouncing
+    live = inputs.snapshot.live
+    # A replica that is kept stands in the way only while its broker is down: nothing is put there.
+    restarting = (move.adding | frozenset(move.after) - live) & inputs.bouncing.keys()
     if move.topic in inputs.unclean:
         # While all sources restart, an unclean election would make the new replica the leader, which has less.
-        sources = frozenset(move.before) & inputs.snapshot.live - partition.offline
-        restarting |= sources if sources <= inputs.bouncing else frozenset()
-    return _lowest_broker(restarting)
+        sources = frozenset(move.before) & live - partition.offline
+        restarting |= sources if sources <= inputs.bouncing.keys() else frozenset()
+    if not restarting:
+        return None
+    broker = min(restarting)
+    until_ms = inputs.bouncing[broker]
+    until = "" if until_ms is None else f" until {utc_text(until_ms)} UTC"
+    return f"{broker} announced a restart{until}{'' if broker in live else ' and has not returned'}"
 
 
 def _check_target_dead(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:

@@ -192,9 +192,10 @@ def assess_strain(
     return facts.strain
 
 
-def restarting_brokers(tree: Tree, now_ms: int) -> frozenset[int]:
-    """Return the brokers that announced a shutdown (KIP-46), as long as the announcement applies."""
-    return frozenset(broker for broker, bounce in announced_restarts(tree).items() if bounce.is_in_effect(now_ms))
+def restarting_brokers(tree: Tree, now_ms: int) -> dict[int, int | None]:
+    """Return the brokers that announced a shutdown (KIP-46), as long as that applies, and until when, if stated."""
+    announced = announced_restarts(tree).items()
+    return {broker: bounce.until_ms for broker, bounce in announced if bounce.is_in_effect(now_ms)}
 
 
 def _fetch_min_isr(cluster: ClusterPort, topics: Collection[str], facts: KnownFacts, fence: Fence) -> dict[str, int]:

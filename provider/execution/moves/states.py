@@ -221,10 +221,7 @@ class HoldReason(str, Enum):
     TARGET_RESTARTING = (
         "target_restarting",
         _Consequence.AWAIT_OPERATOR,
-        (
-            "broker {found} announced a restart and has not returned; it is retried; to end the announcement, "
-            "delete /admin/rolling_bounce/{found}"
-        ),
+        ("broker {found}; it is retried; to end the announcement, delete the broker's entry in /admin/rolling_bounce"),
     )
     TARGET_DEAD = (
         "target_dead",
