@@ -147,7 +147,9 @@ def test_what_someone_else_changes_after_it_went_back_is_named(half: Scene, caps
     assert half.call("cancel", digest, "--scope", "plan", "--output", "json") == 0
     found = json.loads(capsys.readouterr().out)["found"]
     assert [each["why"] for each in found["changed_since"]] == ["someone else changed its replicas to [1, 3, 4]"]
-    assert found["sentence"].endswith("exactly as before; 1 partition that had gone back changed since.")
+    begin = f"3 of 4 partitions that plan {digest[:12]} had started to move are exactly as before"
+    assert found["sentence"] == f"{begin}; 1 partition that had gone back changed since."
+    assert not found["as_before"]
 
 
 HINT = "What was left alone can be reverted later"

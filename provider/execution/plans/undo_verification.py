@@ -84,10 +84,16 @@ class UndoVerification:
         return not self.wrong and not self.throttles
 
     @property
+    def as_before(self) -> bool:
+        """Return whether all that the plan had started to move is as before, and no throttle of ours is left."""
+        return self.ok and not (self.left_alone or self.skipped or self.changed_since)
+
+    @property
     def sentence(self) -> str:
         """The message for the user."""
         right, plan = len(self.returned), self.plan[:12]
-        of, verb = counted(self.partitions, "partition"), "is" if right == 1 else "are"
+        begun = {(each.topic, each.partition) for name in _LISTS for each in getattr(self, name)}
+        of, verb = counted(len(begun), "partition"), "is" if right == 1 else "are"
         messages = [f"{right} of {of} that plan {plan} had started to move {verb} exactly as before"]
         messages = messages if self.partitions else [f"Plan {plan} had started to move nothing that can go back"]
         if self.changed_since:
@@ -107,7 +113,7 @@ class UndoVerification:
         counts = {f"{name}_count": len(getattr(self, name)) for name in _LISTS}
         plain = {name: getattr(self, name) for name in ("plan", "rollback", "status", "partitions", "sentence")}
         absent = list(self.on_dead_brokers[:_LISTED])
-        return {**plain, "as_before": self.ok, **lists, **counts, "on_dead_brokers": absent}
+        return {**plain, "as_before": self.as_before, **lists, **counts, "on_dead_brokers": absent}
 
 
 _LISTS = ("returned", "left_alone", "skipped", "changed_since", "wrong")
