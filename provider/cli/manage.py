@@ -16,8 +16,13 @@ from kafka_steward.cluster.state import Partition
 from kafka_steward.document_api.request_status import BEGINS, misplaced_sentence
 from kafka_steward.errors import ClusterError, LockLost
 from kafka_steward.execution.cluster_queries import HIDDEN
-from kafka_steward.execution.plans.lifecycle import abandon_plan, change_plan_throttle, throttle_message
-from kafka_steward.execution.plans.resolution import find_plan_by_prefix, resolve_plan
+from kafka_steward.execution.plans.lifecycle import (
+    abandon_plan,
+    change_plan_throttle,
+    find_plan_by_prefix,
+    throttle_message,
+)
+from kafka_steward.execution.plans.resolution import resolve_plan
 from kafka_steward.execution.throttles.leases import list_external_rates
 from kafka_steward.execution.watch.upkeep import ended_plans_with_leases, release_orphaned_throttles
 from kafka_steward.hooks.steward import ClusterSession

@@ -14,7 +14,7 @@ from kafka_steward.document_api.document_plans import PollResult
 from kafka_steward.document_api.document_reports import DocumentReporter
 from kafka_steward.execution.plans.cancel import CANCEL_SIGNAL
 from kafka_steward.hooks.steward import ClusterSession
-from kafka_steward.journal.audit import Action, Actor, StoredAuditRecord
+from kafka_steward.journal.audit import Action, Actor, Outcome, StoredAuditRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.zookeeper.watcher import CONTROLLER, ZooKeeperWatcher
 from kafka_steward.triggers.checks import Check
@@ -48,6 +48,8 @@ class AuditEventReader:
 
 def _is_event_kind(kind: str, row: StoredAuditRecord) -> bool:
     after = row.entry.after
+    if row.outcome is Outcome.REFUSED:
+        return False  # it names no plan that can be cancelled
     return after == CANCEL_SIGNAL if kind == "cancel" else isinstance(after, dict) and "sources" in after
 
 

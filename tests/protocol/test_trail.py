@@ -184,9 +184,15 @@ def test_a_signal_for_one_plan_leaves_the_others_and_what_others_started(yard: Y
     yard.look()
     (record,) = yard.journal.plans.unfinished()
     foreign(yard, (3, 2), (1, 2))
-    assert consume(yard, CancelRequest(plan="0000")) == ["Plan 0000 cannot be cancelled: there is no such plan."]
+    where = f"In the journal of cluster {yard.journal.cluster_id}, no plan begins with zz; see `plans`."
+    said = f"/admin/cancel_reassignment_in_progress was refused: {where}"
+    assert consume(yard, CancelRequest(plan="zz")) == [said]
+    assert [(entry.reason, outcome) for entry, outcome, _ in rows(yard, Action.REQUEST)] == [(said, Outcome.REFUSED)]
     assert yard.in_flight() == ["t-0", "t-1"]
     assert yard.journal.plans.get(record.digest) == record
+    short = record.digest[:12]
+    assert consume(yard, CancelRequest(plan=short, reason="as printed")) == [f"Plan {short} is cancelled: as printed."]
+    assert present(yard.journal.plans.get(record.digest)).cancel is not None
 
 
 def taken_back(why: str, who: Actor) -> list[tuple[AuditRecord, Outcome, str]]:

@@ -19,10 +19,10 @@ from kafka_steward.execution.moves.external import (
     cancel_external_reassignments,
     find_external_reassignments,
 )
-from kafka_steward.execution.plans.lifecycle import Scope, request_cancel
+from kafka_steward.execution.plans.lifecycle import Scope, find_plan_by_prefix, request_cancel
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, event_number
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.listing import delete_or_quarantine
 from kafka_steward.journal.locks import Fence
@@ -90,7 +90,7 @@ def consume_cancel_signal(
     request = replace(request, reason=request.reason or f"{paths.CANCEL_IN_PROGRESS} was created")
     number = event_number(node.path, node.modified_id)  # it is read until the cluster shows the end of the cancels
     if request.plan:
-        outcome = _request_cancels(journal, [request.plan], request, who, number=number)
+        outcome = _request_named_cancel(journal, request.plan, request, who, number)
     else:
         outcome = cancel_everything(cluster, journal, request, who, fence=fence, number=number)
     if outcome.is_pending and journal.tree.now_ms() - node.modified_ms < _PENDING_MS:
@@ -99,7 +99,8 @@ def consume_cancel_signal(
     entry = AuditRecord(
         Action.REQUEST, " ".join(sentences)[:2000], after=CANCEL_SIGNAL, who=_requesting_actor(request, who)
     )
-    journal.audit.record(entry)
+    refused = request.plan and not outcome.plans
+    journal.audit.record(entry, Outcome.REFUSED if refused else Outcome.DONE)
     # A node that was changed since it was read is a new request: it stays for the next reader.
     delete_or_quarantine(journal.tree, node, CancelRequest.from_node)
     return replace(outcome, sentences=sentences)
@@ -148,6 +149,17 @@ def _request_cancels(
     reason = _cancel_reason(request)
     messages = [refusal or f"Plan {digest[:12]} is cancelled: {reason}." for digest, refusal in refusals.items()]
     return CancelOutcome(tuple(digest for digest in plans if not refusals[digest]), (), tuple(messages))
+
+
+def _request_named_cancel(
+    journal: Journal, plan: str, request: CancelRequest, who: Actor, number: int
+) -> CancelOutcome:
+    """Request the cancel of the plan that the signal names, by its digest or by a prefix of it."""
+    try:
+        digest = find_plan_by_prefix(journal, plan).digest
+    except PlanError as error:
+        return CancelOutcome(sentences=(f"{paths.CANCEL_IN_PROGRESS} was refused: {error}",))
+    return _request_cancels(journal, [digest], request, who, number=number)
 
 
 def _try_request_cancel(journal: Journal, digest: str, request: CancelRequest, who: Actor, **given: int | None) -> str:

@@ -41,6 +41,9 @@ _HOUR_MS = 3_600_000
 
 _DAY_MS = 24 * _HOUR_MS
 
+#: The number of latest plans that are searched for a digest prefix.
+_PLANS = 1000
+
 #: Why a rate is changed that is given with a cancel.
 _WITH_CANCEL = "requested with the cancel"
 
@@ -165,6 +168,18 @@ def _completion_message(
     if leased_brokers:
         parts.append(f"the throttle of {name_brokers(leased_brokers)} is {RELEASED_LATER}")
     return f"Plan {record.digest[:12]} {how}: {', '.join(parts)}."
+
+
+def find_plan_by_prefix(journal: Journal, beginning: str) -> PlanRecord:
+    """Return the plan whose digest is, or starts with, `beginning`. Raises PlanError for none or several."""
+    known = journal.plans.get(beginning)
+    if known is not None:
+        return known
+    found = [record for record in journal.plans.latest(_PLANS) if record.digest.startswith(beginning)]
+    if len(found) == 1:
+        return found[0]
+    what = f"{len(found)} plans begin" if found else "no plan begins"
+    raise PlanError(f"In the journal of cluster {journal.cluster_id}, {what} with {beginning[:64]}; see `plans`.")
 
 
 #: The scope of a request: cancel the pending moves of a plan (KIP-236), or also roll back its completed moves.

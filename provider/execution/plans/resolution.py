@@ -6,16 +6,12 @@ from typing import Literal
 
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.plans.cancel import CANCEL_SIGNAL
-from kafka_steward.execution.plans.lifecycle import Scope
+from kafka_steward.execution.plans.lifecycle import Scope, find_plan_by_prefix
 from kafka_steward.execution.plans.rollback import find_unfinished_cancels
 from kafka_steward.execution.plans.slot import current_plans
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
-
-#: The number of latest plans that are searched for a digest prefix.
-_PLANS = 1000
-
 
 #: The message, by verb, when no plan is named and none is meant.
 _NO_PLAN = {
@@ -61,18 +57,6 @@ def resolve_plan(
         raise PlanError(_NO_PLAN[to].format(journal.cluster_id))
     undone = record.rolls_back if scope == "plan" else None
     return (journal.plans.get(undone) if undone else None) or record
-
-
-def find_plan_by_prefix(journal: Journal, beginning: str) -> PlanRecord:
-    """Return the plan whose digest is, or starts with, `beginning`. Raises PlanError for none or several."""
-    known = journal.plans.get(beginning)
-    if known is not None:
-        return known
-    found = [record for record in journal.plans.latest(_PLANS) if record.digest.startswith(beginning)]
-    if len(found) == 1:
-        return found[0]
-    what = f"{len(found)} plans begin" if found else "no plan begins"
-    raise PlanError(f"In the journal of cluster {journal.cluster_id}, {what} with {beginning[:64]}; see `plans`.")
 
 
 def _find_unfinished_plan(journal: Journal, to: Verb) -> PlanRecord | None:
