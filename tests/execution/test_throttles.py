@@ -198,6 +198,19 @@ def test_what_someone_clears_is_set_again_and_given_back_in_the_end(simulator: S
     assert (world.throttles(), world.leases()) == ([], [])
 
 
+@pytest.mark.parametrize("before", ["3:2", ""])
+def test_a_list_of_which_only_ours_is_left_is_deleted_unless_it_was_empty_before(
+    simulator: Simulator, before: str
+) -> None:
+    simulator.topic_settings["t"][FOLLOWERS] = before
+    world = slow(simulator)
+    world.step()
+    simulator.topic_settings["t"][FOLLOWERS] = "0:4"
+    end(world)
+    assert simulator.topic_settings["t"] == ({} if before else {FOLLOWERS: ""})
+    assert world.leases() == []
+
+
 def test_a_stricter_rate_of_someone_else_stays_while_it_is_there(simulator: Simulator) -> None:
     simulator.broker_settings[4][RATE] = "7"
     world = slow(simulator)

@@ -622,10 +622,10 @@ def _is_relevant_error(error: ClusterError | None) -> bool:
 def _removal_change(key: str, value: str | None, removed: Collection[str], lease: ThrottleLease) -> ConfigChange | None:
     """Return the change that removes our entries from a list; None if there is nothing to remove.
 
-    If the list did not exist before and would be left empty, it is deleted. So is one that is empty already: a process
-    that knew no better subtracted its last entry.
+    A list that would be left empty is deleted, unless it was empty before: others have removed what was theirs. So is
+    one that is empty already: a process that knew no better subtracted its last entry.
     """
-    if value is not None and lease.before is None and set(parse_list(value)) <= set(removed):
+    if value is not None and lease.before != "" and set(parse_list(value)) <= set(removed):
         return ConfigChange(key, ConfigOp.DELETE)
     return ConfigChange(key, ConfigOp.SUBTRACT, ",".join(removed)) if removed else None
 
