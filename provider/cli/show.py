@@ -16,14 +16,14 @@ from kafka_steward.cli.document_facts import document_facts, document_lines
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.cluster.health import PartitionCondition, partition_conditions
 from kafka_steward.cluster.state import Partition, Snapshot
-from kafka_steward.document_api.document_status import read_document_status
+from kafka_steward.document_api.document_status import DocumentStatus, read_document_status
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import iso_time
 from kafka_steward.execution.cluster_queries import describe_topic, readable_min_isr
 from kafka_steward.execution.failures.records import read_failures
 from kafka_steward.execution.failures.rules import build_view, not_counted_text, outage_text
+from kafka_steward.execution.plans.lifecycle import find_plan_by_prefix
 from kafka_steward.execution.plans.report import reason_to_leave
-from kafka_steward.execution.plans.resolution import find_plan_by_prefix
 from kafka_steward.execution.throttles.leases import list_external_rates
 from kafka_steward.execution.throttles.rates import UNKNOWN_SERVERS, ExternalRate, external_rates_message, names_rates
 from kafka_steward.execution.watch.failures import decide_failures
@@ -76,11 +76,11 @@ def show_status(call: CommandContext) -> None:
     with call.hook.open() as opened:
         unfinished = opened.journal.plans.unfinished()
         external = {record.digest: list_external_rates(opened.journal, record) for record in unfinished}
-        facts, stored = _status_facts(opened, unfinished, external), opened.journal.plans
+        documents, stored = read_document_status(opened.journal), opened.journal.plans
+        facts = _status_facts(opened, unfinished, external, documents)
         lines = [
             f"{name.replace('_', ' ')}: {_value_text(value)}" for name, value in facts.items() if name not in _APART
         ]
-        documents = read_document_status(opened.journal)
         lines += document_lines(documents)
         lines += facts["failures"]
         lines += [f"opened on: {each['host']}, last {each['last']}" for each in facts["hosts"]]
@@ -101,7 +101,10 @@ def late_step_lines(record: PlanRecord, now_ms: int, settings: Settings) -> list
 
 
 def _status_facts(
-    opened: ClusterSession, plans: Sequence[PlanRecord], external: Mapping[str, Sequence[ExternalRate]]
+    opened: ClusterSession,
+    plans: Sequence[PlanRecord],
+    external: Mapping[str, Sequence[ExternalRate]],
+    documents: DocumentStatus,
 ) -> dict[str, Any]:
     snapshot, journal, now_ms = opened.cluster.snapshot(), opened.journal, opened.journal.now_ms()
     failures = read_failures(journal.tree, now_ms)
@@ -127,9 +130,13 @@ def _status_facts(
         "failures": list(notes),
         "failures_written_down": sorted(failures.entries),
         "heals_called_off": sorted(failures.called_off - snapshot.live),
-        "documents_that_cannot_be_read": [each.path for each in list_unreadable(journal.tree, WRITTEN)],
+        "documents_that_cannot_be_read": [
+            *(each.path for each in list_unreadable(journal.tree, WRITTEN)),
+            *(each.path for each in documents.unreadable),
+        ],
         "partitions": len(snapshot.partitions),
         "under_replicated": sum(partition.under_replicated for partition in snapshot.partitions.values()),
+        "without_a_leader": sum(partition.leader is None for partition in snapshot.partitions.values()),
         "reassigning": len(snapshot.reassigning),
         "plans": [record.digest for record in plans],
         "external_rates": [{"plan": digest, **rate.to_json()} for digest, rates in external.items() for rate in rates],

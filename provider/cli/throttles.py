@@ -53,7 +53,9 @@ def _print_all(call: CommandContext, found: ThrottleSurvey) -> None:
     ]
     call.out.print_rows(rows, Table((*_COLUMNS, "in use", "command"), cells))
     if found.in_use:
-        print_error("Those in use limit a reassignment in flight; --remove leaves them.")
+        print_error(
+            "Those in use may limit a reassignment in flight, a rate only where a list names it; --remove leaves them."
+        )
     if found.leftovers:
         print_error("To remove all that are left over:", f"  {call.command_line('throttles --remove')}")
     else:

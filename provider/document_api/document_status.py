@@ -72,6 +72,12 @@ class DocumentStatus:
     cancels: Sequence[PlanRecord]
     waiting_plans: Sequence[WaitingPlan]
 
+    @property
+    def unreadable(self) -> list[WaitingDocument]:
+        """Those of the documents of others that cannot be read."""
+        given = (*([self.queue] if self.queue else ()), *self.requests, *self.chunks)
+        return [each for each in given if each.parse_error]
+
 
 def read_document_status(journal: Journal) -> DocumentStatus:
     """Return the state of the documents. Raises JournalError."""

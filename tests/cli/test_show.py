@@ -26,6 +26,7 @@ from kafka_steward.execution.plans.progress_reports import proof_summary
 from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.hooks.steward import StewardHook
+from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.sql.database import open_database
@@ -189,6 +190,26 @@ def test_status_says_whether_so_many_brokers_are_down_that_it_is_an_outage(
     assert f"outage: {outage}" in lines
     assert f"dead brokers: {', '.join(map(str, dead)) or 'none'}" in lines
     assert facts(scene, capsys)["outage"] is outage
+
+
+@pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
+def test_status_counts_partitions_without_a_leader_which_with_zookeeper_are_not_under_replicated(
+    scene: Scene, capsys: pytest.CaptureFixture[str], mode: str
+) -> None:
+    scene.simulator.mode = mode
+    scene.simulator.create("u", [(4,), (4,)])
+    scene.simulator.kill(4)
+    assert "without a leader: 2" in status(scene, capsys)
+
+
+def test_a_request_that_cannot_be_read_is_among_the_documents_that_cannot(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = f"{paths.REASSIGNMENT_REQUESTS}/by-hand"
+    scene.journal.tree.create(path, "{")
+    lines = status(scene, capsys)
+    assert f"documents that cannot be read: {path}" in lines
+    assert any(line.endswith("to be refused, because it cannot be read") for line in lines)
 
 
 def record_rows(scene: Scene, count: int) -> None:

@@ -62,7 +62,7 @@ def used(scene: Scene, capsys: pytest.CaptureFixture[str]) -> list[tuple[Any, ..
     assert scene.call("throttles") == 0
     output = capsys.readouterr()
     assert sum(re.split(r"  +", line)[4] == "yes" for line in output.out.splitlines()) == len(rows)
-    assert ("Those in use limit" in output.err) == bool(rows)
+    assert ("Those in use may limit" in output.err) == bool(rows)
     return [(row["level"], row["entity"], row["key"], row["value"]) for row in rows]
 
 
