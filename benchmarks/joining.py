@@ -106,7 +106,7 @@ def _fill(sandbox: Sandbox, folder: Path, stages: Stages) -> None:
             ask_until(lambda: _is_due(cluster, journal, settings), within_s=120, every_s=settings.watch_interval)
         with stages.stage("snapshot"):
             snapshot = cluster.snapshot()
-            wanted = target_replication_factors(list_pending(journal, snapshot), snapshot)
+            wanted = target_replication_factors(list_pending(journal, snapshot), snapshot, ())
             take_snapshot(cluster, str(folder / "snapshot"), failed=(), now_ms=journal.now_ms(), targets=wanted)
         with stages.stage("plan"):
             command = [sys.executable, "-m", "kafka_steward.planning.spark.job", "--operation", "fill"]

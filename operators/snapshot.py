@@ -117,7 +117,9 @@ def take_task_snapshot(
 
 def _target_replication_factors(opened: ClusterSession) -> Mapping[TopicPartition, int]:
     """Return the replication factors that partitions with pending replicas are to have."""
+    from kafka_steward.execution.cluster_queries import cordoned_brokers
     from kafka_steward.execution.topics.pending import list_pending, target_replication_factors
 
     snapshot = opened.cluster.snapshot()
-    return target_replication_factors(list_pending(opened.journal, snapshot), snapshot)
+    cordoned = cordoned_brokers(opened.cluster, snapshot.live)
+    return target_replication_factors(list_pending(opened.journal, snapshot), snapshot, cordoned)

@@ -151,16 +151,26 @@ class FindPendingReplicasOperator(StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Find pending replicas; skip the downstream tasks when nothing can be filled."""
+        from kafka_steward.execution.cluster_queries import cordoned_brokers
         from kafka_steward.execution.topics.creation import add_deferred_partitions
-        from kafka_steward.execution.topics.pending import find_fillable
+        from kafka_steward.execution.topics.pending import unfillable_reason
 
         with self.open(context) as opened:
             for sentence in add_deferred_partitions(opened.cluster, opened.journal, actor_of(context)):
                 self.log.info("%s", printable(sentence))
             snapshot, found, missing = reconcile_and_log(self, opened, context)
-            able, replicas = find_fillable(found, snapshot), counted(missing, "replica", "is", "are")
+            cordoned = cordoned_brokers(opened.cluster, snapshot.live if missing else ())
+            whys = {
+                pending.partition: unfillable_reason(pending, snapshot, cordoned)
+                for pending in found
+                if not pending.is_obsolete
+            }
+            able, left = ([name for name, why in whys.items() if bool(why) is of] for of in (False, True))
+            for name in left[:_NAMED]:
+                self.log.info("%s is left as it is: %s.", printable(str(name)), printable(whys[name]))
+            replicas = counted(missing, "replica", "is", "are")
             if not able:
-                why = f"{replicas} pending, and no live broker can host one." if missing else NOTHING_PENDING
+                why = f"{replicas} pending, and none can be added." if missing else NOTHING_PENDING
                 skip_downstream(self, context, f"Nothing can be filled now. {why}")
             taken = take_pending_snapshot(opened, context) if self.takes_snapshot else {}
         sentence = f"{replicas} pending; {counted(len(able), 'partition')} can be filled now, in part or fully."

@@ -18,6 +18,7 @@ from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import RequestError, StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.execution.announcements import announce_restart, disable_reassignment, enable_reassignment
+from kafka_steward.execution.cluster_queries import cordoned_brokers
 from kafka_steward.execution.topics.pending import PendingReplica, count_missing, eligible_brokers, list_pending
 from kafka_steward.execution.watch.failures import (
     report_broker,
@@ -43,7 +44,8 @@ def list_pending_replicas(call: CommandContext) -> None:
     with call.hook.open() as opened:
         snapshot = opened.cluster.snapshot()
         listed = list_pending(opened.journal, snapshot)
-        able = sorted(eligible_brokers(listed, snapshot))
+        cordoned = cordoned_brokers(opened.cluster, snapshot.live if listed else ())
+        able = sorted(eligible_brokers(listed, snapshot, cordoned))
     chosen = [pending for pending in listed if call.arguments.topic in (None, pending.partition.topic)]
     cells: list[tuple[str, ...]] = [
         (

@@ -27,6 +27,7 @@ from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.cluster.health import failed_log_dirs, failed_paths_text
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, RequestError
+from kafka_steward.execution.cluster_queries import cordoned_brokers as cordoned_now
 from kafka_steward.execution.failures.records import read_log_dir_failures
 from kafka_steward.execution.plans.readiness import check_readiness
 from kafka_steward.execution.plans.report import (
@@ -40,7 +41,7 @@ from kafka_steward.execution.plans.requests import no_op_reason, planner_options
 from kafka_steward.execution.plans.snapshot import begun_moves, last_racks, take_snapshot, unknown_racks_message
 from kafka_steward.execution.throttles.leftovers import read_external_rates
 from kafka_steward.execution.throttles.rates import ExternalRate, external_rates_message
-from kafka_steward.execution.topics.pending import list_pending, target_replication_factors
+from kafka_steward.execution.topics.pending import list_pending, target_replication_factors, unfillable_reason
 from kafka_steward.given_targets import CurrentPartition, TargetCheck
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.render import Table
@@ -162,8 +163,13 @@ def _read_inputs(call: CommandContext, opened: ClusterSession, operation: Operat
         return _Inputs(draining=brokers)
     if operation is Operation.FILL:
         snapshot = opened.cluster.snapshot()
-        targets = target_replication_factors(list_pending(opened.journal, snapshot), snapshot)
-        return _Inputs(targets=targets, nothing="" if targets else "No partition has a pending replica.")
+        pending = [each for each in list_pending(opened.journal, snapshot) if not each.is_obsolete]
+        cordoned = cordoned_now(opened.cluster, snapshot.live if pending else ())
+        whys = {each.partition: unfillable_reason(each, snapshot, cordoned) for each in pending}
+        print_error(*_first([f"left as it is: {name}: {why}" for name, why in sorted(whys.items()) if why]))
+        targets = target_replication_factors(pending, snapshot, cordoned)
+        nothing = "No pending replica can be added now." if pending else "No partition has a pending replica."
+        return _Inputs(targets=targets, nothing="" if targets else nothing)
     if operation is Operation.HEAL:
         snapshot = opened.cluster.snapshot()
         failed = disks = frozenset(snapshot.offline_on_live_brokers)

@@ -206,6 +206,54 @@ def test_what_is_pending_is_listed_by_partition(pending: Scene, capsys: pytest.C
     assert (json.loads(out), err) == ([], "No replica is pending.\n")
 
 
+@pytest.mark.parametrize(
+    ("flaw", "why"),
+    [
+        ("cordoned", "no other live broker may host one"),
+        ("dead", "broker 2 of its replicas is not live; heal first"),
+        ("disk", "its replica on broker 2 is in a failed log directory; heal first"),
+        ("lagging", "its replica on broker 2 is out of sync"),
+        ("moving", "a reassignment of it is in flight"),
+    ],
+)
+def test_a_fill_leaves_and_names_what_it_could_not_complete(
+    pending: Scene, capsys: pytest.CaptureFixture[str], flaw: str, why: str
+) -> None:
+    simulator, name = pending.simulator, TopicPartition("orders", 0)
+    simulator.restart(4)
+    if flaw == "cordoned":
+        simulator.cordoned.add(4)
+    elif flaw == "dead":
+        simulator.kill(2)
+    elif flaw == "disk":
+        simulator.fail_disk(2, name)
+    elif flaw == "lagging":
+        simulator.topics[name].isr.discard(2)
+        simulator.topics[name].wedged = True
+    else:
+        simulator.alter({name: (1, 2, 4)})
+    assert pending.call("plan", "fill", "--output", "json") == 0
+    out, err = capsys.readouterr()
+    assert f"left as it is: orders-0: {why}" in err.splitlines()
+    moved = [each["partition"] for each in json.loads(out).get("moves", ())]
+    assert moved == ([] if flaw in {"cordoned", "dead"} else [1]), "orders-1 has the same flaw, or none"
+
+
+def test_a_fill_adds_what_fits_beside_a_cordoned_broker(pending: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    simulator = pending.simulator
+    for broker in (2, 3):
+        simulator.kill(broker)
+    create_topic(simulator, pending.journal, TopicSpec("wide", 1, 4, {}), allowed=True, who=WHO)
+    for broker in (2, 3, 4):
+        simulator.restart(broker)
+    simulator.cordoned.add(4)
+    assert pending.call("plan", "fill", "--output", "json") == 0
+    moves = json.loads(capsys.readouterr().out)["moves"]
+    assert [(each["topic"], sorted(each["replicas"])) for each in moves] == [("wide", [1, 2, 3])]
+    assert pending.call("pending", "--topic", "wide") == 0
+    assert "; brokers 2 and 3 can host some: run the DAG fill." in capsys.readouterr().err
+
+
 def test_programs_get_the_kips_placeholders(pending: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     pending.simulator.restart(4)
     assert pending.call("pending", "--topic", "orders", "--output", "json") == 0

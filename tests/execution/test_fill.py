@@ -55,7 +55,8 @@ def with_pending(brokers: str, *dead: int, factor: int, partitions: int = 6) -> 
 
 def fill_plan(simulator: Simulator, journal: Journal, folder: Path) -> PlanFolder:
     snapshot = simulator.snapshot()
-    wanted = target_replication_factors(list_pending(journal, snapshot), snapshot)
+    cordoned = cordoned_brokers(simulator, snapshot.live)
+    wanted = target_replication_factors(list_pending(journal, snapshot), snapshot, cordoned)
     take_snapshot(simulator, str(folder), failed=(), now_ms=simulator.now_ms, targets=wanted)
     read = read_snapshot(str(folder))
     plan = planned(read, "fill")
@@ -243,6 +244,15 @@ def test_a_new_broker_is_announced_and_claimed_when_it_is_not_cordoned_any_more(
     simulator.tick(60)
     assert poll_empty_brokers(simulator, journal, EVERY).due == (4,)
     assert claim_empty_brokers(simulator, journal, EVERY, "expand/3").brokers == (4,)
+
+
+def test_an_expand_does_not_wait_for_replicas_that_only_a_cordoned_broker_could_host() -> None:
+    simulator, journal = with_pending("1a 2b 3c", 2, 3, factor=3)
+    simulator.cordoned.add(2)
+    simulator.restart(2)
+    assert "The expand waits" not in poll_empty_brokers(simulator, journal, EVERY).sentence
+    simulator.restart(3)
+    assert "The expand waits" in poll_empty_brokers(simulator, journal, EVERY).sentence
 
 
 def test_a_topic_is_created_and_filled_around_a_cordoned_broker() -> None:

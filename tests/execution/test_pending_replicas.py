@@ -230,7 +230,7 @@ def test_on_kraft_what_kafka_refuses_for_its_few_registered_brokers_is_created_o
         (Outcome.DONE, True),
     ]
     simulator.restart(3)
-    assert target_replication_factors(list_pending(journal, simulator.snapshot()), simulator.snapshot())[T0] == 3
+    assert target_replication_factors(list_pending(journal, simulator.snapshot()), simulator.snapshot(), ())[T0] == 3
 
 
 KNOWN = "2 brokers are known (live, registered, with replicas, or in the journal as failed or restarting)"
@@ -306,7 +306,7 @@ def test_a_broker_that_joins_is_announced_and_a_fill_settles_the_pending_replica
     simulator.restart(3)
     looked = present(poll_joined_brokers(simulator, journal, settings, WHO))
     assert looked.due == (3,)
-    assert target_replication_factors(list_pending(journal, simulator.snapshot()), simulator.snapshot()) == {
+    assert target_replication_factors(list_pending(journal, simulator.snapshot()), simulator.snapshot(), ()) == {
         T0: 3,
         TopicPartition("t", 1): 3,
     }
@@ -415,15 +415,18 @@ def test_a_pending_replica_can_be_hosted_by_live_brokers_that_hold_none(
     live: str, able: list[int], to: dict[TopicPartition, int]
 ) -> None:
     open_debt = PendingReplica(T0, PENDING, OPEN, "")
-    several = [open_debt, *(replace(open_debt, state=each) for each in PendingState if each is not OPEN)]
-    snapshot = look(live)
-    assert find_fillable(several, snapshot) == ([open_debt] if able else [])
-    assert (sorted(eligible_brokers(several, snapshot)), target_replication_factors(several, snapshot)) == (able, to)
+    others = (state for state in PendingState if state is not OPEN)
+    several = [open_debt, *(replace(open_debt, state=state, sentence="Why.") for state in others)]
+    snapshot = look(live, part("t-0", "12"))
+    assert find_fillable(several, snapshot, ()) == ([open_debt] if able else [])
+    assert sorted(eligible_brokers(several, snapshot, ())) == able
+    assert target_replication_factors(several, snapshot, ()) == to
 
 
 def test_brokers_that_can_host_several_pending_replicas_are_those_of_any() -> None:
-    pending = [PendingReplica(T0, PendingReplicas((broker, -1)), OPEN, "") for broker in (1, 2)]
-    assert eligible_brokers(pending, look("123")) == {1, 2, 3}
+    names = [TopicPartition("t", 1), TopicPartition("t", 2)]
+    pending = [PendingReplica(name, PendingReplicas((name.partition, -1)), OPEN, "") for name in names]
+    assert eligible_brokers(pending, look("123", part("t-1", "1"), part("t-2", "2")), ()) == {1, 2, 3}
 
 
 def test_an_invalid_document_is_left_out() -> None:

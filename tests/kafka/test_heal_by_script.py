@@ -481,7 +481,7 @@ def due(script: Script) -> JoinPollResult:
 def filling(script: Script) -> PlanRunner:
     settings = replace(script.settings, throttle=SLOW)
     snapshot = script.cluster.snapshot()
-    wanted = target_replication_factors(list_pending(script.journal, snapshot), snapshot)
+    wanted = target_replication_factors(list_pending(script.journal, snapshot), snapshot, ())
     where = str(script.folder / "fill")
     take_snapshot(script.cluster, where, failed=(), now_ms=script.journal.now_ms(), targets=wanted)
     plan = planned(read_snapshot(where), "fill")

@@ -262,7 +262,7 @@ def test_where_no_live_broker_can_host_pending_replicas_the_run_is_skipped(make_
     cluster = with_pending(make_cluster)
     with pytest.raises(AirflowSkipException) as skipped:
         find()
-    assert str(skipped.value) == ("Nothing can be filled now. 2 replicas are pending, and no live broker can host one.")
+    assert str(skipped.value) == ("Nothing can be filled now. 2 replicas are pending, and none can be added.")
     assert count_pending(cluster.journal.tree) == 2
 
 

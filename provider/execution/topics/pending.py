@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from kafka_steward.assignment import Assignment, Operation, TopicPartition, counted
+from kafka_steward.assignment import Assignment, Operation, TopicPartition, counted, name_brokers
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.cluster_queries import with_hidden_topics
 from kafka_steward.execution.moves.staging import intermediate_assignments
@@ -109,18 +109,28 @@ def _evaluate_unseen_partition(
     return PendingReplica(name, pending, PendingState.DROPPED, f"{name}: its topic was deleted, or never created.")
 
 
-def target_replication_factors(all_pending: Iterable[PendingReplica], snapshot: Snapshot) -> dict[TopicPartition, int]:
-    """Return the replication factor that each fillable partition can have now: at most one replica per live broker."""
-    most = len(snapshot.live)
+def target_replication_factors(
+    all_pending: Iterable[PendingReplica], snapshot: Snapshot, cordoned: Collection[int]
+) -> dict[TopicPartition, int]:
+    """Return the replication factor that each fillable partition can have now: one replica per broker that may host."""
     return {
-        pending.partition: min(most, pending.document.target_rf) for pending in find_fillable(all_pending, snapshot)
+        pending.partition: min(
+            len(pending.document.brokers) + len(_able_brokers(pending, snapshot, cordoned)), pending.document.target_rf
+        )
+        for pending in find_fillable(all_pending, snapshot, cordoned)
     }
 
 
-def eligible_brokers(all_pending: Iterable[PendingReplica], snapshot: Snapshot) -> frozenset[int]:
+def eligible_brokers(
+    all_pending: Iterable[PendingReplica], snapshot: Snapshot, cordoned: Collection[int]
+) -> frozenset[int]:
     """Return the live brokers that are eligible for a pending replica: they have none of its partition (KIP-409)."""
-    able = (snapshot.live - frozenset(pending.document.brokers) for pending in find_fillable(all_pending, snapshot))
-    return frozenset(broker for several in able for broker in several)
+    fillable = find_fillable(all_pending, snapshot, cordoned)
+    return frozenset(broker for pending in fillable for broker in _able_brokers(pending, snapshot, cordoned))
+
+
+def _able_brokers(pending: PendingReplica, snapshot: Snapshot, cordoned: Collection[int]) -> frozenset[int]:
+    return snapshot.live.difference(pending.document.brokers, cordoned)
 
 
 def count_missing(all_pending: Iterable[PendingReplica]) -> int:
@@ -128,17 +138,31 @@ def count_missing(all_pending: Iterable[PendingReplica]) -> int:
     return sum(pending.missing for pending in all_pending if not pending.is_obsolete)
 
 
-def find_fillable(all_pending: Iterable[PendingReplica], snapshot: Snapshot) -> list[PendingReplica]:
-    """Return the partitions that can be filled now, at least in part.
+def find_fillable(
+    all_pending: Iterable[PendingReplica], snapshot: Snapshot, cordoned: Collection[int]
+) -> list[PendingReplica]:
+    """Return the partitions that can be filled now, at least in part."""
+    return [pending for pending in all_pending if not unfillable_reason(pending, snapshot, cordoned)]
 
-    All their brokers are live, and at least one other live broker has no replica.
+
+def unfillable_reason(pending: PendingReplica, snapshot: Snapshot, cordoned: Collection[int]) -> str:
+    """Return why no pending replica of a partition can be added now, as a clause; empty if one can.
+
+    Kafka completes a reassignment only when all its replicas are in sync: a replica that is there already and out of
+    sync would keep the plan waiting.
     """
-    # A move would stall on a dead broker: heal replaces that broker first.
-    return [
-        pending
-        for pending in all_pending
-        if pending.state is PendingState.OPEN and frozenset(pending.document.brokers) < snapshot.live
-    ]
+    if pending.state is PendingState.MOVING:
+        return "a reassignment of it is in flight"
+    if pending.state is not PendingState.OPEN:
+        return pending.sentence.removesuffix(".")
+    held, partition = frozenset(pending.document.brokers), snapshot.partitions[pending.partition]
+    if dead := held - snapshot.live:
+        return f"{name_brokers(sorted(dead))} of its replicas {'is' if len(dead) == 1 else 'are'} not live; heal first"
+    if failed := held & partition.offline:
+        return f"its replica on {name_brokers(sorted(failed))} is in a failed log directory; heal first"
+    if behind := held - partition.isr:
+        return f"its replica on {name_brokers(sorted(behind))} is out of sync"
+    return "" if _able_brokers(pending, snapshot, cordoned) else "no other live broker may host one"
 
 
 #: The number of latest plans in which fills of a partition are searched.

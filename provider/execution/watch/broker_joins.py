@@ -93,10 +93,10 @@ def _poll_joined_brokers(
         return None
     snapshot = cluster.snapshot()
     pending = reconcile_pending(cluster, journal, snapshot, who)
-    able = eligible_brokers(pending, snapshot) | (
+    cordoned = cordoned_brokers(cluster, snapshot.live if pending else ())
+    able = eligible_brokers(pending, snapshot, cordoned) | (
         snapshot.live if find_due_deferred_partitions(cluster, journal, snapshot) else frozenset()
     )
-    able -= cordoned_brokers(cluster, able)
     now_ms = journal.now_ms()
     due = _announce_due_brokers(journal, able, settings, now_ms) if announce else ()
     missing = count_missing(pending)
@@ -211,7 +211,7 @@ def _poll_empty_brokers(
     hosting = _hosting(snapshot, settings)
     before, now_ms = _read_empty_brokers(node), journal.now_ms()
     found = update_empty_brokers(before, snapshot, hosting)
-    why = _fill_first_reason(journal, snapshot)
+    why = _fill_first_reason(cluster, journal, snapshot)
     announced_ms = dict.fromkeys(found.unclaimed, found.announced_ms)
     again = brokers_to_announce(found.unclaimed, announced_ms, now_ms, settings)
     due = _find_claimable_brokers(cluster, found) if announce and again and not why else ()
@@ -234,7 +234,7 @@ def claim_empty_brokers(cluster: ClusterPort, journal: Journal, settings: Settin
     if run == before.run:
         return _build_empty_brokers(before.claimed, (), hosting, "", now_ms)
     found = update_empty_brokers(before, snapshot, hosting)
-    why = _fill_first_reason(journal, snapshot)
+    why = _fill_first_reason(cluster, journal, snapshot)
     ready = () if why else _find_claimable_brokers(cluster, found)
     if ready:
         unclaimed = _sorted_ids(frozenset(found.unclaimed) - frozenset(ready))
@@ -250,13 +250,13 @@ def _find_claimable_brokers(cluster: ClusterPort, found: EmptyBrokersDocument) -
     return _sorted_ids(frozenset(found.unclaimed) - cordoned_brokers(cluster, found.unclaimed))
 
 
-def _fill_first_reason(journal: Journal, snapshot: Snapshot) -> str:
+def _fill_first_reason(cluster: ClusterPort, journal: Journal, snapshot: Snapshot) -> str:
     """Return why an expand waits for the fill; empty when it does not."""
     if _is_fill_in_progress(journal):
         return "a fill is in progress"
-    return (
-        "a live broker can host pending replicas" if eligible_brokers(list_pending(journal, snapshot), snapshot) else ""
-    )
+    pending = list_pending(journal, snapshot)
+    able = eligible_brokers(pending, snapshot, cordoned_brokers(cluster, snapshot.live if pending else ()))
+    return "a live broker can host pending replicas" if able else ""
 
 
 def _build_empty_brokers(
