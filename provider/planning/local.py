@@ -21,7 +21,7 @@ from kafka_steward.planning.files.formats import (
     write_plan,
 )
 from kafka_steward.planning.files.reassignment import parse_reassignment
-from kafka_steward.planning.shards import SHARD_ROWS, PlanningJob, plan_tables
+from kafka_steward.planning.shards import SHARD_ROWS, PlanningJob, TableShards, plan_shards
 
 
 def plan_locally(
@@ -29,7 +29,8 @@ def plan_locally(
 ) -> tuple[pa.Table, dict[str, Any]]:
     """Plan without Spark. Return rows in order, and the proof without digest. Raises PlanError as the job does."""
     job = PlanningJob.of(snapshot, operation, options)
-    return plan_tables(snapshot, job, job.boundaries(snapshot.partitions, shard_rows))
+    boundaries = job.boundaries(snapshot.partitions, shard_rows)
+    return plan_shards(TableShards.of(snapshot.partitions, boundaries), job, snapshot, several=bool(boundaries))
 
 
 def plan_apply_locally(snapshot: SnapshotFolder, out_uri: str, document: Any, options: Mapping[str, Any]) -> PlanFolder:

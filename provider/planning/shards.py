@@ -9,13 +9,13 @@ would be buried in a Java stack trace.
 from __future__ import annotations
 
 import pickle
+from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from operator import itemgetter
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -52,7 +52,7 @@ from kafka_steward.planning.solver.problem import Brokers, Disposition, Floats, 
 from kafka_steward.planning.solver.proof import Measures, measure_candidate, proof_fields, rack_notes
 from kafka_steward.planning.solver.sharded.plan import (
     MAX_LEADER_CELLS,
-    MergedQuota,
+    MergedShards,
     Movement,
     balance_merged_shards,
     balance_shard,
@@ -72,56 +72,23 @@ ANSWER = pa.schema([pa.field("shard", pa.int32()), pa.field("answer", pa.binary(
 _RESULT = pa.schema([*ANSWER, *(field.with_nullable(True) for field in MOVES)])
 
 
-@dataclass(frozen=True)
-class MergedShards:
-    """The number of topics in each of the shards that were merged into one."""
-
-    topics: tuple[int, ...]
-
-
 #: The facts about other shards that a shard must know, or its part in the plan of all shards.
-Part = OtherShards | ShardQuota | DiskShare | MergedShards | MergedQuota | ChangedRows
+Part = OtherShards | ShardQuota | DiskShare | MergedShards | ChangedRows
 #: A function that runs on one shard: its number and rows in, its moves and its answer out.
 Kernel = Callable[[int, pa.Table], pa.Table]
-#: Runs a kernel on each of several tables.
-RunOnTables = Callable[[Kernel, Sequence[pa.Table]], Sequence[pa.Table]]
-#: The moves of all shards, wherever they are.
-Moves = TypeVar("Moves")
 T = TypeVar("T")
 
 
-class Shards(Protocol[Moves]):
-    """The partitions of a snapshot, in shards."""
+class Shards(ABC):
+    """The partitions of a snapshot in shards, in this process or elsewhere."""
 
-    def collect_answers(self, kernel: Kernel) -> list[Any]:
-        """Run a kernel on each shard, and return the answers in order. Raises PlanError with a shard's problem."""
+    @abstractmethod
+    def run(self, kernel: Kernel) -> Sequence[pa.Table]:
+        """Run a kernel on each shard, and return what it returns."""
 
-    def collect_moves(self, kernel: Kernel) -> tuple[Moves, list[Any]]:
-        """Run a kernel on each shard, and return the moves and the answers in order. Raises PlanError."""
-
-    def merge_into_one(self) -> Shards[Moves]:
+    @abstractmethod
+    def merge_into_one(self) -> Shards:
         """Return the same partitions as one shard."""
-
-
-def _run_here(kernel: Kernel, tables: Sequence[pa.Table]) -> list[pa.Table]:
-    return [kernel(number, table) for number, table in enumerate(tables)]
-
-
-@dataclass(frozen=True)
-class TableShards:
-    """Shards as tables in this process; `run` runs a kernel on each of them, here or elsewhere."""
-
-    tables: Sequence[pa.Table]
-    run: RunOnTables = _run_here
-
-    @classmethod
-    def of(cls, partitions: pa.Table, boundaries: Sequence[str], run: RunOnTables) -> TableShards:
-        """Cut partitions into shards, given the first topic of each shard but the first."""
-        rows = partitions.sort_by([("topic", "ascending"), ("partition", "ascending")])
-        names = rows.column("topic").to_pylist()
-        # Python compares strings by code points, which is also Arrow's sort order.
-        ends = [0, *(bisect_left(names, first) for first in boundaries), len(names)]
-        return cls([rows.slice(start, end - start) for start, end in pairwise(ends)], run)
 
     def collect_answers(self, kernel: Kernel) -> list[Any]:
         """Run a kernel on each shard, and return the answers in order. Raises PlanError with a shard's problem."""
@@ -129,14 +96,39 @@ class TableShards:
 
     def collect_moves(self, kernel: Kernel) -> tuple[pa.Table, list[Any]]:
         """Run a kernel on each shard, and return the moves and the answers in order. Raises PlanError."""
-        results = pa.concat_tables(self.run(kernel, self.tables))
+        results = pa.concat_tables(self.run(kernel))
         is_answer = pc.is_valid(results.column("shard"))
-        answers = read_answers(results.filter(is_answer).select(ANSWER.names).to_pylist())
+        rows = results.filter(is_answer).select(ANSWER.names).sort_by("shard").to_pylist()
+        for row in rows:
+            if row["problem"]:
+                raise PlanError(row["problem"])
+        # Our own kernels wrote them; Spark sends the kernels themselves in the same way.
+        answers = [pickle.loads(row["answer"]) for row in rows]  # noqa: S301
         return results.filter(pc.invert(is_answer)).select(MOVES.names), answers
+
+
+@dataclass(frozen=True)
+class TableShards(Shards):
+    """Shards as tables in this process."""
+
+    tables: Sequence[pa.Table]
+
+    @classmethod
+    def of(cls, partitions: pa.Table, boundaries: Sequence[str]) -> TableShards:
+        """Cut partitions into shards, given the first topic of each shard but the first."""
+        rows = partitions.sort_by([("topic", "ascending"), ("partition", "ascending")])
+        names = rows.column("topic").to_pylist()
+        # Python compares strings by code points, which is also Arrow's sort order.
+        ends = [0, *(bisect_left(names, first) for first in boundaries), len(names)]
+        return cls([rows.slice(start, end - start) for start, end in pairwise(ends)])
+
+    def run(self, kernel: Kernel) -> Sequence[pa.Table]:
+        """Run a kernel on each shard, one after the other."""
+        return [kernel(number, table) for number, table in enumerate(self.tables)]
 
     def merge_into_one(self) -> TableShards:
         """Return the same partitions as one shard."""
-        return replace(self, tables=[pa.concat_tables(self.tables)])
+        return TableShards([pa.concat_tables(self.tables)])
 
 
 @dataclass(frozen=True)
@@ -212,18 +204,15 @@ def shard_boundaries(topics: pa.ChunkedArray, rows: int = SHARD_ROWS) -> list[st
     return [names[at + 1].as_py() for at in np.flatnonzero(np.diff(shards)).tolist()]
 
 
-def plan_tables(
-    snapshot: SnapshotFolder, job: PlanningJob, boundaries: Sequence[str], run: RunOnTables = _run_here
+def plan_shards(
+    shards: Shards, job: PlanningJob, snapshot: SnapshotFolder, *, several: bool
 ) -> tuple[pa.Table, dict[str, Any]]:
-    """Plan shards that are tables in this process. Return the rows of the plan in order, and its proof, undigested."""
-    shards = TableShards.of(snapshot.partitions, boundaries, run)
-    moves, measures = solve_shards(shards, job, snapshot.partitions, several=bool(boundaries))
+    """Plan a snapshot in shards. Return the rows of the plan in order, and its proof without digest."""
+    moves, measures = solve_shards(shards, job, snapshot.partitions, several=several)
     return order_plan(moves, job.options), job.build_proof(measures, snapshot)
 
 
-def solve_shards(
-    shards: Shards[Moves], job: PlanningJob, partitions: pa.Table, *, several: bool
-) -> tuple[Moves, Measures]:
+def solve_shards(shards: Shards, job: PlanningJob, partitions: pa.Table, *, several: bool) -> tuple[pa.Table, Measures]:
     """Plan all shards, and return the moves and their measures.
 
     Even plans are put together from shards. All partitions are planned as one if the shards have no solution with their
@@ -239,7 +228,7 @@ def solve_shards(
     return _solve_shards_apart(shards, job, views)
 
 
-def _solve_even_shards(shards: Shards[Moves], job: PlanningJob, *, topics: int) -> tuple[Moves, Measures]:
+def _solve_even_shards(shards: Shards, job: PlanningJob, *, topics: int) -> tuple[pa.Table, Measures]:
     # The flow of all leaders takes too long for more topics and brokers.
     leaders = topics * len(job.brokers) <= MAX_LEADER_CELLS
     summaries = shards.collect_answers(_kernel(partial(summarize_shard, leaders=leaders), job))
@@ -255,9 +244,7 @@ def _solve_even_shards(shards: Shards[Moves], job: PlanningJob, *, topics: int) 
     return moves, parts.with_bound(measures, complete)
 
 
-def _solve_shards_apart(
-    shards: Shards[Moves], job: PlanningJob, views: Sequence[OtherShards]
-) -> tuple[Moves, Measures]:
+def _solve_shards_apart(shards: Shards, job: PlanningJob, views: Sequence[OtherShards]) -> tuple[pa.Table, Measures]:
     """Even out the disks or repair the racks: each shard does its part, and a budget chooses over all shards."""
     parts: Sequence[Part] = views
     band = None
@@ -274,11 +261,11 @@ def _solve_shards_apart(
 
 
 def _plan_within_budget(
-    shards: Shards[Moves],
+    shards: Shards,
     job: PlanningJob,
     parts: Sequence[Part],
     rejects: Callable[[Movement], bool] = lambda _complete: False,
-) -> tuple[Moves, Measures, Movement] | None:
+) -> tuple[pa.Table, Measures, Movement] | None:
     """Return the moves that the budget takes, their measures, and the movement of the complete plan.
 
     None if a shard cannot be placed in its part, or if the movement is rejected. Each shard is solved once: under a
@@ -300,9 +287,7 @@ def _plan_within_budget(
     return None if plan is None else (*plan, complete)
 
 
-def _plan_shards(
-    shards: Shards[Moves], job: PlanningJob, others: Sequence[Part] | None
-) -> tuple[Moves, Measures] | None:
+def _plan_shards(shards: Shards, job: PlanningJob, others: Sequence[Part] | None) -> tuple[pa.Table, Measures] | None:
     """Return moves and measures, None if a shard cannot be placed within its quota."""
     moves, answers = shards.collect_moves(_kernel(plan_shard, job, others))
     return None if None in answers else (moves, combine_shards(answers))
@@ -330,7 +315,8 @@ def disk_load_of_shard(
     job: PlanningJob, others: Sequence[OtherShards], number: int, table: pa.Table
 ) -> tuple[Floats, None]:
     """Answer with the bytes that a shard has on each broker before disks are balanced."""
-    return disk_load(job.build_problem(table), others[number]), None
+    problem = job.build_problem(table)
+    return disk_load(problem, fill_missing(problem, others[number])), None
 
 
 def moved_rows_of_shard(
@@ -351,7 +337,7 @@ def plan_shard(
     candidate = _solve_shard(problem, part)
     moves = planned_moves(candidate, problem.brokers, table.column("topic_id").combine_chunks(), job.operation)
     # One of many shards cannot search prices: those are of the whole cluster.
-    alone = part is None or isinstance(part, MergedShards)
+    alone = part is None or (isinstance(part, MergedShards) and part.quota is None)
     prices = _find_shard_prices(job, candidate, table, moves) if alone else []
     return measure_candidate(candidate, problem.brokers, prices), moves
 
@@ -361,10 +347,10 @@ def _solve_shard(problem: Problem, part: Part | None) -> CandidatePlan:
         return part.apply_to(problem.rows)
     if isinstance(part, ShardQuota):
         return balance_shard(problem, part)
-    if isinstance(part, MergedQuota):
-        return balance_merged_shards(problem, part)
     if isinstance(part, MergedShards):
-        return cut_to_budget(balance_replicas(problem, part.topics), problem)
+        merged = balance_merged_shards(problem, part)
+        # With a quota, `solve_shards` has chosen what the budget takes.
+        return cut_to_budget(merged, problem) if part.quota is None else merged
     if isinstance(part, DiskShare):
         return balance_disks(problem, part)
     return _solve_by_operation(problem, part)
@@ -412,13 +398,3 @@ def _run_kernel(work: Callable[[int, pa.Table], tuple[Any, pa.Table | None]], nu
     row = pa.Table.from_pydict({"shard": [number], "answer": [pickle.dumps(answer)], "problem": [problem]}, ANSWER)
     tables = (_RESULT.empty_table(), moves, row)
     return pa.concat_tables([table for table in tables if table is not None], promote_options="default")
-
-
-def read_answers(rows: Iterable[Mapping[str, Any]]) -> list[Any]:
-    """Return the answers of all shards, in order, from rows of `ANSWER`. Raises PlanError with the first problem."""
-    answers = sorted(rows, key=itemgetter("shard"))
-    for row in answers:
-        if row["problem"]:
-            raise PlanError(row["problem"])
-    # Our own kernels wrote them; Spark sends the kernels themselves in the same way.
-    return [pickle.loads(row["answer"]) for row in answers]  # noqa: S301

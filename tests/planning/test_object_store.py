@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from kafka_steward.errors import PlanError, SettingError
@@ -101,26 +102,19 @@ def test_an_endpoint_that_is_not_reached_is_one_sentence(bucket: str, monkeypatc
         read_snapshot(f"{bucket}/w")
 
 
-def test_what_another_process_wrote_meanwhile_is_read(bucket: str) -> None:
-    """As a plan whose rows Spark replaces, in a process that has listed them before."""
+def test_what_another_process_wrote_meanwhile_is_read(bucket: str, tmp_path: Path) -> None:
+    """As a plan whose rows are replaced, in a process that has listed them before."""
     snapshot = written(SNAPSHOT, f"{bucket}/snapshot")
-    rows = plan_folder(snapshot, f"{bucket}/plan").rows
-    Folder(f"{bucket}/parts", "plan").write_table("plan.parquet/part-1.parquet", rows)
-    assert len(Folder(f"{bucket}/parts", "plan").read_table("plan.parquet")) == len(rows)
-    program = (
-        "import sys, s3fs; fs = s3fs.S3FileSystem(); path = sys.argv[1];"
-        "fs.mv(f'{path}/part-1.parquet', f'{path}/part-2.parquet')"
-    )
-    path = f"{bucket.removeprefix('s3://')}/parts/plan.parquet"
-    subprocess.run([sys.executable, "-c", program, path], check=True, timeout=120, env=os.environ.copy())
-    assert len(Folder(f"{bucket}/parts", "plan").read_table("plan.parquet")) == len(rows)
-
-
-def test_a_table_takes_the_place_of_a_folder_that_an_attempt_left(bucket: str) -> None:
+    plan = plan_folder(snapshot, f"{bucket}/plan")
     folder = Folder(f"{bucket}/plan", "plan")
-    folder.write_text("plan.parquet/part-00009-old.snappy.parquet", "half a file")
-    folder.write_table("plan.parquet", pa.table({"partition": [1, 2]}))
-    assert folder.read_table("plan.parquet").to_pydict() == {"partition": [1, 2]}
+    assert len(folder.read_table("plan.parquet")) == len(plan.rows)
+    table = pa.table({"partition": list(range(1000))})
+    pq.write_table(table, tmp_path / "other.parquet")
+    program = "import sys, s3fs; s3fs.S3FileSystem().put(*sys.argv[1:])"
+    there = f"{bucket.removeprefix('s3://')}/plan/plan.parquet"
+    command = [sys.executable, "-c", program, str(tmp_path / "other.parquet"), there]
+    subprocess.run(command, check=True, timeout=120, env=os.environ.copy())
+    assert folder.read_table("plan.parquet") == table
 
 
 def test_a_file_larger_than_one_request_is_written_and_read(bucket: str) -> None:

@@ -298,15 +298,10 @@ def test_a_snapshot_is_read_as_it_was_written(taken: Path) -> None:
     assert found.partitions["bytes"].to_pylist() == [None, None]
 
 
-def test_a_plan_is_read_as_it_was_written_by_this_process_or_by_spark_in_parts(plan: Path, tmp_path: Path) -> None:
+def test_a_plan_is_read_as_it_was_written(plan: Path, tmp_path: Path) -> None:
     found = read_plan(str(plan))
     assert found.moves == [MOVE]
     assert found.digest == found.proof["digest"]
-    table = pq.read_table(plan / "plan.parquet")
-    (plan / "plan.parquet").unlink()
-    (plan / "plan.parquet").mkdir()
-    pq.write_table(table, plan / "plan.parquet" / "part-00000.parquet")
-    assert read_plan(str(plan)) == found
     write_plan(str(tmp_path / "empty"), PLAN.empty_table(), HEAD)
     assert read_plan(str(tmp_path / "empty")).moves == []
 
@@ -421,15 +416,6 @@ def test_an_address_in_both_spellings(given: str, spark: str, fsspec: str) -> No
     assert spark_uri(given) == spark
     assert fsspec_uri(given) == fsspec
     assert is_local_uri(given) == spark.startswith("file:")
-
-
-def test_a_table_takes_the_place_of_a_folder_that_an_attempt_left() -> None:
-    folder = Folder("memory://steward/run/plan", "plan")
-    folder.write_text("plan.parquet/part-00009-old.snappy.parquet", "half a file")
-    folder.write_table("plan.parquet", pa.table({"partition": [1, 2]}))
-    assert folder.read_table("plan.parquet").to_pydict() == {"partition": [1, 2]}
-    folder.write_table("plan.parquet", pa.table({"partition": [3]}))
-    assert folder.read_table("plan.parquet").to_pydict() == {"partition": [3]}
 
 
 def test_no_thread_of_arrow_reads_from_an_object_of_python(monkeypatch: pytest.MonkeyPatch) -> None:

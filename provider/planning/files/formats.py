@@ -177,20 +177,11 @@ def write_plan(uri: str, rows: pa.Table, proof: dict[str, Any]) -> str:
 
 def plan_table(moves: Sequence[Move]) -> pa.Table:
     """Return moves as the rows of a plan."""
+    same = ("topic", "topic_id", "partition", "before", "after", "chunk", "position")
     rows = [
-        {
-            "topic": move.topic,
-            "topic_id": move.topic_id,
-            "partition": move.partition,
-            "before": list(move.before),
-            "after": list(move.after),
-            "adding": sorted(move.adding),
-            "removing": sorted(move.removing),
-            "bytes": move.size_bytes,
-            "reason": move.purpose,
-            "chunk": move.chunk,
-            "position": move.position,
-        }
+        {name: getattr(move, name) for name in same}
+        | {"adding": sorted(move.adding), "removing": sorted(move.removing)}
+        | {"bytes": move.size_bytes, "reason": move.purpose}
         for move in moves
     ]
     return pa.Table.from_pylist(rows, PLAN)
@@ -297,20 +288,15 @@ def snapshot_digest(cluster_id: str, taken_ms: int, brokers: pa.Table, partition
     return hasher.hexdigest()
 
 
-def hasher_with_proof(proof: Mapping[str, Any]) -> RowHasher:
-    """Return a hasher that has consumed a plan's proof without its digest; the rows by (chunk, position) come next.
+def digest_with_proof(proof: Mapping[str, Any], rows: pa.Table) -> str:
+    """Return the digest of a plan with a proof. It covers the proof, and the rows by (chunk, position).
 
     The digest of a plan thus covers everything that a person reads before approving it.
     """
     # Hash the proof as it will be read back: JSON has no integer keys, and integer keys would be sorted in another
     # order.
     read = json.loads(json.dumps({name: value for name, value in proof.items() if name != "digest"}))
-    return RowHasher(json.dumps(read, sort_keys=True))
-
-
-def digest_with_proof(proof: Mapping[str, Any], rows: pa.Table) -> str:
-    """Return the digest of a plan with a proof. It covers the proof and the rows by (chunk, position)."""
-    return _finish_digest(hasher_with_proof(proof), rows)
+    return _finish_digest(RowHasher(json.dumps(read, sort_keys=True)), rows)
 
 
 def plan_digest(cluster_id: str, snapshot: str, operation: str, options: Mapping[str, Any], rows: pa.Table) -> str:

@@ -131,19 +131,22 @@ class Folder:
         return self._read_or_raise(name, text)
 
     def read_table(self, name: str) -> pa.Table:
-        """Return the table of a Parquet file, or of a folder of them. Raises PlanError when it is unreadable."""
-        return self._read_or_raise(
-            name, lambda: pa.concat_tables(self._parquet_tables(name), promote_options="default")
-        )
+        """Return the table of a Parquet file. Raises PlanError when it is unreadable."""
+
+        def table() -> pa.Table:
+            # The bytes are copied into Arrow's memory. A thread of Arrow may outlive the reading by a moment, and a
+            # process that exits meanwhile aborts if the thread holds a Python object (a file, or bytes).
+            copy = pa.BufferOutputStream()
+            copy.write(self._fs.cat_file(self._file_path(name)))
+            return pq.ParquetFile(pa.BufferReader(copy.getvalue())).read()
+
+        return self._read_or_raise(name, table)
 
     def write_table(self, name: str, table: pa.Table) -> None:
-        """Write one Parquet file, or replace a folder of them by it.
-
-        Raises PlanError when the workspace cannot be written.
-        """
+        """Write a Parquet file. Raises PlanError when the workspace cannot be written."""
         buffer = pa.BufferOutputStream()
         pq.write_table(table, buffer, compression="zstd", row_group_size=_GROUP_ROWS)
-        self._write_file(name, buffer.getvalue().to_pybytes(), replaces_folder=True)
+        self._write_file(name, buffer.getvalue().to_pybytes())
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
         """Write a JSON object in human-readable form. Raises PlanError when the workspace cannot be written."""
@@ -172,16 +175,12 @@ class Folder:
         newest = max(known, key=known.__getitem__)
         return newest[len(self._path.rstrip("/")) + 1 :], known[newest]
 
-    def _write_file(self, name: str, data: bytes, *, replaces_folder: bool = False) -> None:
-        path = self._file_path(name)
+    def _write_file(self, name: str, data: bytes) -> None:
         with self._writing(name, "failed"):
             # In a store this would create a missing bucket, even if only its name in the address is wrong.
             if not is_object_store(self.uri):
                 self._fs.makedirs(self._path, exist_ok=True)
-            # Spark writes a folder of the same name, of which a job that was ended leaves a part.
-            if replaces_folder and self._fs.isdir(path):
-                self._fs.rm(path, recursive=True)
-            self._fs.pipe_file(path, data)
+            self._fs.pipe_file(self._file_path(name), data)
 
     @contextmanager
     def _writing(self, name: str, fault: str) -> Iterator[None]:
@@ -192,18 +191,6 @@ class Folder:
             raise PlanError(
                 f"The workspace cannot be written: {name} of {self.uri} {fault}: {_error_reason(error)}."
             ) from error
-
-    def _parquet_tables(self, name: str) -> Iterator[pa.Table]:
-        path = self._file_path(name)
-        parts = sorted(self._fs.glob(f"{path}/*.parquet")) if self._fs.isdir(path) else [path]
-        if not parts:
-            raise FileNotFoundError(f"{path} contains no Parquet file")
-        for part in parts:
-            # The bytes are copied into Arrow's memory. A thread of Arrow may outlive the reading by a moment, and a
-            # process that exits meanwhile aborts if the thread holds a Python object (a file, or bytes).
-            copy = pa.BufferOutputStream()
-            copy.write(self._fs.cat_file(part))
-            yield pq.ParquetFile(pa.BufferReader(copy.getvalue())).read()
 
     def _file_path(self, name: str) -> str:
         return f"{self._path.rstrip('/')}/{name}"

@@ -114,13 +114,9 @@ class Placement:
 ChooseLeaders = Callable[[Ints, Replicas, list[LeaderBounds]], tuple[Ints, str]]
 
 
-def balance_replicas(problem: Problem, shards: Sequence[int] = ()) -> CandidatePlan:
-    """Return new assignments of all rows that make every topic and the whole cluster even, by the fewest moves.
-
-    If the rows were merged from shards, `shards` has the number of planned topics of each. Each shard is then put in
-    failover order by itself, because the next plan does so and would otherwise find another order.
-    """
-    return balance_with_placement(problem, min_cost_placement, balanced_leaders, shards=shards or None)
+def balance_replicas(problem: Problem) -> CandidatePlan:
+    """Return new assignments of all rows that make every topic and the whole cluster even, by the fewest moves."""
+    return balance_with_placement(problem, min_cost_placement, balanced_leaders)
 
 
 def balance_with_placement(
@@ -133,7 +129,8 @@ def balance_with_placement(
     """Return new assignments of all rows: the leader comes first, then the other replicas in failover order.
 
     `place` finds the placement, and `choose` the leaders. `shards` are the numbers of topics of the shards that are put
-    in order by themselves; None if all rows are put in order together.
+    in order by themselves, because the next plan does so and would otherwise find another order; None if all rows are
+    put in order together.
     """
     setup = BalanceSetup.of(problem)
     rows, brokers, to_place = problem.rows, len(problem.brokers), setup.to_place

@@ -103,15 +103,13 @@ def apply_reassignment(problem: Problem) -> CandidatePlan:
     Raises PlanError that names a partition or broker that the snapshot does not have, or a broker that has failed.
     """
     rows, brokers = problem.rows, problem.brokers
-    given = parse_reassignment(problem.options.reassignment)
-    wanted = _find_rows(rows, given)
-    disposition = _given_dispositions(problem, given, wanted)
+    targets = _find_targets(rows, parse_reassignment(problem.options.reassignment))
+    disposition = _given_dispositions(problem, targets)
     planned = np.flatnonzero(disposition == Disposition.PLANNED)
     index = {int(broker): at for at, broker in enumerate(brokers.ids)}
     row, broker = [], []
     for at in planned.tolist():
-        target = given[TopicPartition(rows.topics[rows.topic[at]], int(rows.number[at]))]
-        for id_ in target:
+        for id_ in targets[at]:
             if id_ not in index:
                 raise PlanError(
                     f"The reassignment of {rows.partition_name(at)} names broker {id_}, which the snapshot does not "
@@ -119,8 +117,8 @@ def apply_reassignment(problem: Problem) -> CandidatePlan:
                 )
             if brokers.state[index[id_]] == "failed":
                 raise PlanError(f"The reassignment of {rows.partition_name(at)} names broker {id_}, which has failed.")
-        row += [at] * len(target)
-        broker += [index[id_] for id_ in target]
+        row += [at] * len(targets[at])
+        broker += [index[id_] for id_ in targets[at]]
     new = merge_replicas(
         rows, (disposition != Disposition.PLANNED)[rows.row], np.array(row, int), np.array(broker, int)
     )
@@ -129,35 +127,34 @@ def apply_reassignment(problem: Problem) -> CandidatePlan:
     return replace(candidate, bound=int(candidate.added.sum()))
 
 
-def _given_dispositions(problem: Problem, given: Mapping[TopicPartition, Assignment], wanted: Ints) -> Ints:
+def _given_dispositions(problem: Problem, targets: Mapping[int, Assignment]) -> Ints:
     rows, brokers = problem.rows, problem.brokers
     disposition = np.full(len(rows), int(Disposition.UNTOUCHED))
-    disposition[wanted] = np.where(rows.moving[wanted], Disposition.IN_FLIGHT, Disposition.PLANNED)
     leaderless = leaderless_dispositions(problem)
-    for at in wanted[disposition[wanted] == Disposition.PLANNED]:
+    for at, target in targets.items():
         held = brokers.ids[rows.broker[rows.row_starts[at] : rows.row_starts[at + 1]]].tolist()
-        target = given[TopicPartition(rows.topics[rows.topic[at]], int(rows.number[at]))]
-        if tuple(held) == target:
-            disposition[at] = Disposition.UNTOUCHED
-        elif leaderless[at] != Disposition.UNTOUCHED:
-            disposition[at] = leaderless[at]
+        if rows.moving[at]:
+            disposition[at] = Disposition.IN_FLIGHT
+        elif tuple(held) != target:
+            lost = leaderless[at] != Disposition.UNTOUCHED
+            disposition[at] = leaderless[at] if lost else Disposition.PLANNED
     return disposition
 
 
-def _find_rows(rows: PartitionTable, given: dict[TopicPartition, Assignment]) -> Ints:
-    known = {topic: at for at, topic in enumerate(rows.topics)}
-    first = np.searchsorted(rows.topic, np.arange(len(rows.topics) + 1))
-    positions = []
-    for name in given:
-        if name.topic not in known:
-            continue
-        low, high = first[known[name.topic] : known[name.topic] + 2]
-        # The rows of a topic are in order of their numbers, but some numbers may be missing.
-        at = low + int(np.searchsorted(rows.number[low:high], name.partition))
-        if at >= high or rows.number[at] != name.partition:
+def _find_targets(rows: PartitionTable, given: Mapping[TopicPartition, Assignment]) -> dict[int, Assignment]:
+    """Return the given assignments by row; those of topics that other shards have are left out."""
+    named, known = {name.topic for name in given}, set(rows.topics)
+    near = np.flatnonzero(np.array([topic in named for topic in rows.topics], bool)[rows.topic])
+    names = zip(rows.topic[near].tolist(), rows.number[near].tolist(), strict=True)
+    # Only for rows of the named topics: there may be a million others.
+    row_of = {(rows.topics[topic], number): row for row, (topic, number) in zip(near.tolist(), names, strict=True)}
+    targets = {}
+    for name, target in given.items():
+        if (name.topic, name.partition) in row_of:
+            targets[row_of[name.topic, name.partition]] = target
+        elif name.topic in known:
             raise PlanError(f"The reassignment names {name}, which the snapshot does not have.")
-        positions.append(at)
-    return np.array(positions, np.int64)
+    return targets
 
 
 def cut_to_budget(candidate: CandidatePlan, problem: Problem) -> CandidatePlan:

@@ -121,12 +121,8 @@ def _spread_excess(loads: Floats, excess: Floats) -> Floats:
     return np.asarray(gives + left * np.divide(loads, whole, out=np.zeros(loads.shape), where=whole > 0))
 
 
-def disk_load(problem: Problem, others: OtherShards) -> Floats:
-    """Return the bytes per broker of a shard once lost and draining replicas are placed."""
-    return _disk_load(problem, fill_missing(problem, others))
-
-
-def _disk_load(problem: Problem, first: CandidatePlan) -> Floats:
+def disk_load(problem: Problem, first: CandidatePlan) -> Floats:
+    """Return the bytes per broker of a shard, given the plan that places its lost and draining replicas."""
     return sum_by(problem.rows.size[first.row], first.broker, len(problem.brokers)).astype(np.float64)
 
 
@@ -136,7 +132,7 @@ def balance_disks(problem: Problem, share: DiskShare | None = None) -> Candidate
     `share` is the part of the shard; without it, the shard is the only one, and the notes are those of the cluster.
     """
     first = fill_missing(problem, None if share is None else share.others)
-    load = _disk_load(problem, first)
+    load = disk_load(problem, first)
     whole = DiskBand.of(load, problem.brokers, problem.options.tolerance) if share is None else share.band
     work = _DiskBalance(problem, first, whole if share is None else share.own_band(load))
     if share is not None:
@@ -234,10 +230,7 @@ class _DiskBalance:
         """Return a mask of the brokers that may get the replica `at` of the broker `giver`."""
         row, size = int(self.row[at]), self.size[at]
         fits = self.sharing & (self.load + size <= self.upper) & (self.free >= size) & ~self.holds[row]
-        leaves = self.rack[giver]
-        may_leave = leaves < 0 or self.on_rack[row, leaves] > self.low[row, leaves]
-        may_enter = (self.rack < 0) | (self.on_rack[row] < self.high[row])[self.rack]
-        return np.asarray(fits & ((self.rack == leaves) | (may_leave & may_enter)), bool)
+        return np.asarray(fits & self._racks_allow(row, self.rack[giver], self.rack), bool)
 
     def _possible_replicas(self, giver: int, receiver: int) -> Bools:
         """Return a mask of the replicas in the queue of `giver` that `receiver` may get."""
@@ -246,12 +239,13 @@ class _DiskBalance:
         spared = self.load[giver] - size >= self.lower[giver]
         fits = (self.load[receiver] + size <= self.upper[receiver]) & (size <= self.free[receiver])
         possible = spared & fits & ~self.holds[row, receiver]
-        leaves, enters = self.rack[giver], self.rack[receiver]
-        if leaves != enters and leaves >= 0:
-            possible &= self.on_rack[row, leaves] > self.low[row, leaves]
-        if leaves != enters and enters >= 0:
-            possible &= self.on_rack[row, enters] < self.high[row, enters]
-        return np.asarray(possible, bool)
+        return np.asarray(possible & self._racks_allow(row, self.rack[giver], self.rack[receiver]), bool)
+
+    def _racks_allow(self, row: Ints | int, leaves: Ints, enters: Ints) -> Bools:
+        # No rule binds brokers without a rack, whose number -1 indexes the last column.
+        may_leave = (leaves < 0) | (self.on_rack[row, leaves] > self.low[row, leaves])
+        may_enter = (enters < 0) | (self.on_rack[row, enters] < self.high[row, enters])
+        return np.asarray((leaves == enters) | (may_leave & may_enter), bool)
 
     def _move_replica(self, at: int, receiver: int) -> None:
         row, giver, size = int(self.row[at]), int(self.broker[at]), float(self.size[at])

@@ -135,6 +135,14 @@ class _MissingReplicas:
         """The number of missing replicas."""
         return int(self.missing.sum())
 
+    @property
+    def totals(self) -> ShardTotals:
+        """The sums of this shard."""
+        rows, brokers = self.problem.rows, len(self.problem.brokers)
+        held = np.bincount(rows.broker[self.kept], minlength=brokers)
+        led = np.bincount(rows.broker[self.kept & (rows.replica_positions == 0)], minlength=brokers)
+        return ShardTotals(held, led, self.missing_count, dict(Counter(self.factor.tolist())))
+
     @cached_property
     def incomplete_rows(self) -> Ints:
         """The rows with missing replicas."""
@@ -173,20 +181,20 @@ class _MissingReplicas:
 
 def shard_totals(problem: Problem) -> ShardTotals:
     """Count the values from which `fill_missing` of this shard will start."""
-    return _count_totals(_find_missing(problem))
+    return _find_missing(problem).totals
 
 
 def fill_missing(problem: Problem, others: OtherShards | None = None) -> CandidatePlan:
     """Return new assignments of a shard. Without `others`, it is the only one."""
     need, rows = _find_missing(problem), problem.rows
-    others = OtherShards(_count_totals(need), 0) if others is None else others
-    row, broker = _place_missing(need, others)
+    view = OtherShards(need.totals, 0) if others is None else others
+    row, broker = _place_missing(need, view)
     # A replica "added" on a broker that already has one is kept: it is neither lost nor added.
     stays = ~need.kept & is_pair_in(rows.row, rows.broker, row, broker) & need.shrinks[rows.row]
     new = ~need.shrinks[row]
     need = replace(need, kept=need.kept | stays)
     row, broker = _assemble_replicas(need, row[new], broker[new])
-    broker = _put_leaders_first(need, row, broker, others.scale_to_shard(others.total.led, need.missing_count))
+    broker = _put_leaders_first(need, row, broker, view.scale_to_shard(view.total.led, need.missing_count))
     return CandidatePlan(rows, need.disposition, row, broker, bound=need.bound, notes=need.notes)
 
 
@@ -290,13 +298,6 @@ def _choose_staying(problem: Problem, held: Bools, factor: Ints) -> tuple[Bools,
     left -= np.bincount(rows.row[leads], minlength=len(rows))
     stays |= first & open_here & (left > 0)[rows.row]
     return stays, open_here & ~stays
-
-
-def _count_totals(need: _MissingReplicas) -> ShardTotals:
-    rows, brokers = need.problem.rows, len(need.problem.brokers)
-    held = np.bincount(rows.broker[need.kept], minlength=brokers)
-    led = np.bincount(rows.broker[need.kept & (rows.replica_positions == 0)], minlength=brokers)
-    return ShardTotals(held, led, need.missing_count, dict(Counter(need.factor.tolist())))
 
 
 def _assemble_replicas(need: _MissingReplicas, added_row: Ints, added_broker: Ints) -> tuple[Ints, Ints]:

@@ -43,11 +43,6 @@ def python_version() -> str:
     return f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
-def platform_name() -> str:
-    """Return the platform of this machine that binary packages are made for, such as linux-x86_64-glibc."""
-    return "-".join(part for part in (sys.platform, platform.machine(), platform.libc_ver()[0]) if part)
-
-
 @dataclass(frozen=True)
 class ArchiveFacts:
     """The Python and platform that an archive fits, its version of Kafka Steward, and the digest of its code."""
@@ -60,7 +55,10 @@ class ArchiveFacts:
     @classmethod
     def of_this_machine(cls) -> ArchiveFacts:
         """Return the facts of an archive that would be made here and now."""
-        return cls(python_version(), platform_name(), kafka_steward.__version__, _code_digest())
+        machine = (sys.platform, platform.machine(), platform.libc_ver()[0])
+        # Such as linux-x86_64-glibc: what binary packages are made for.
+        name = "-".join(part for part in machine if part)
+        return cls(python_version(), name, kafka_steward.__version__, _code_digest())
 
 
 def make_archive(path: str) -> ArchiveFacts:

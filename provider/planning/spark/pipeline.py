@@ -2,13 +2,13 @@
 
 ::
 
-    partitions ─► packs per shard ─► totals or summaries ─► moves and measures ─► rows in order, with digest
+    partitions ─► packs per shard ─► totals or summaries ─► moves and measures
 
 There is at most one shuffle, by shard. Nothing depends on the number of tasks or executors, because shards are cut from
-the data alone, each shard is solved on its own, and the moves are put in order in one place.
+the data alone, each shard is solved on its own, and the driver puts the moves in order and writes the plan.
 
 The driver has read the partitions for their digest. Unless they are very many, it sends each shard to the task that
-plans it, and writes the plan: then Spark neither reads nor writes a file, and shuffles nothing.
+plans it: then Spark reads no file, and shuffles nothing.
 
 Between stages, rows travel as packs: whole tables in Arrow's own format, in one binary column. Spark stores, shuffles
 and passes on a few packs in no time. It would convert a million rows with their lists cell by cell every time.
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
@@ -45,28 +45,23 @@ from kafka_steward.planning.files.formats import (
     SNAPSHOT_PARTITIONS,
     SnapshotFolder,
     conform_to_schema,
-    hasher_with_proof,
     moves_from_rows,
     read_plan,
     read_snapshot,
     write_plan,
 )
-from kafka_steward.planning.files.options import Options
-from kafka_steward.planning.files.storage import Folder, spark_uri
+from kafka_steward.planning.files.storage import spark_uri
 from kafka_steward.planning.shards import (
-    ANSWER,
     SHARD_ROWS,
     Kernel,
     PlanningJob,
-    plan_tables,
-    read_answers,
+    Shards,
+    TableShards,
+    plan_shards,
     shard_boundaries,
-    solve_shards,
 )
-from kafka_steward.planning.solver.plan_rows import order_plan
 from kafka_steward.planning.spark.shipping import ship
 
-_PACK = pa.field("pack", pa.binary())
 #: Rows per pack: far below the 2 GB limit of one value.
 _PACK_ROWS = 100_000
 #: Partitions up to which the driver sends the shards to their tasks; it has read all partitions for their digest.
@@ -79,10 +74,7 @@ _SPARK: dict[pa.DataType, t.DataType] = {
     pa.binary(): t.BinaryType(),
     pa.list_(pa.int32()): t.ArrayType(t.IntegerType()),
 }
-_PACKED = pa.schema([_PACK])
-_SHARDED = pa.schema([pa.field("shard", pa.int32()), _PACK])
-_PLANNED = pa.schema([*ANSWER, _PACK])
-_ORDERED = pa.schema([*(field.with_nullable(True) for field in PLAN), pa.field("digest", pa.string())])
+_SHARDED = pa.schema([pa.field("shard", pa.int32()), pa.field("pack", pa.binary())])
 
 
 def run(
@@ -105,88 +97,60 @@ def run(
     job = PlanningJob.of(snapshot, operation, options or {})
     boundaries = job.boundaries(snapshot.partitions, shard_rows)
     if len(snapshot.partitions) <= most_sent:
-        rows, proof = plan_tables(snapshot, job, boundaries, partial(_run_in_tasks, spark))
-        return {**proof, "digest": write_plan(out_uri, rows, proof)}
-    packs = _gather_shards(_cut_into_packs(_read_partitions(spark, snapshot), boundaries), len(boundaries) + 1)
-    persisted: list[DataFrame] = []
-    if boundaries:
-        persisted.append(packs := packs.persist())
-    try:
-        result, measures = solve_shards(
-            _SparkShards(packs, persisted), job, snapshot.partitions, several=bool(boundaries)
-        )
-        proof = job.build_proof(measures, snapshot)
-        proof["digest"] = _write_rows(result, out_uri, proof, job.options)
-    finally:
-        for frame in persisted:
-            frame.unpersist()
-    Folder(out_uri, "plan").write_json("proof.json", proof)
-    return proof
+        sent = _send_shards(spark, TableShards.of(snapshot.partitions, boundaries).tables)
+        rows, proof = plan_shards(_SparkShards(sent, ordered=True), job, snapshot, several=bool(boundaries))
+    else:
+        # Each stage would read and shuffle the partitions again.
+        packs = _read_shards(spark, snapshot, boundaries).persist()
+        try:
+            rows, proof = plan_shards(_SparkShards(packs, ordered=False), job, snapshot, several=bool(boundaries))
+        finally:
+            packs.unpersist()
+    return {**proof, "digest": write_plan(out_uri, rows, proof)}
 
 
-def _run_in_tasks(spark: SparkSession, kernel: Kernel, shards: Sequence[pa.Table]) -> list[pa.Table]:
-    """Send each shard to a task that runs the kernel, and return what the kernel returns, in order."""
+def _send_shards(spark: SparkSession, tables: Sequence[pa.Table]) -> DataFrame:
+    """Return each shard as one pack."""
     packs = [
         pa.Table.from_pydict({"shard": [number], "pack": [_pack_table(rows)]}, _SHARDED)
-        for number, rows in enumerate(shards)
+        for number, rows in enumerate(tables)
     ]
     # Spark makes a task of each batch. A remote session may put several into one.
-    sent = spark.createDataFrame(pa.concat_tables(packs), _spark_schema(_SHARDED))
-    results = sent.mapInArrow(ship(partial(_run_packed, kernel)), _spark_schema(_SHARDED)).collect()
-    return [_unpack_table(pa.py_buffer(row["pack"])) for row in sorted(results, key=itemgetter("shard"))]
+    return spark.createDataFrame(pa.concat_tables(packs), _spark_schema(_SHARDED))
 
 
-def _run_packed(kernel: Kernel, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for number, pack in zip(batch.column("shard").to_pylist(), batch.column("pack"), strict=True):
-            result = _pack_table(kernel(number, _unpack_table(pack.as_buffer())))
-            yield pa.RecordBatch.from_pydict({"shard": [number], "pack": [result]}, schema=_SHARDED)
+def _read_shards(spark: SparkSession, snapshot: SnapshotFolder, boundaries: Sequence[str]) -> DataFrame:
+    """Return the packs of each shard in one task, as the tasks read the partitions."""
+    return _gather_shards(_cut_into_packs(_read_partitions(spark, snapshot), boundaries), len(boundaries) + 1)
 
 
-class _SparkShards:
-    """Shards as the packs of a DataFrame. The frames in `persisted` stay in memory until the job ends."""
+@dataclass(frozen=True)
+class _SparkShards(Shards):
+    """Shards as packs, those of each shard in one task; `ordered` if each is one pack with its rows in order."""
 
-    def __init__(self, packs: DataFrame, persisted: list[DataFrame]) -> None:
-        self._packs, self._persisted = packs, persisted
+    packs: DataFrame
+    ordered: bool
 
-    def collect_answers(self, kernel: Kernel) -> list[Any]:
-        return _collect_answers(_map_shards(self._packs, kernel, ANSWER))
-
-    def collect_moves(self, kernel: Kernel) -> tuple[DataFrame, list[Any]]:
-        result = _map_shards(self._packs, partial(_pack_result, kernel), _PLANNED).persist()
-        self._persisted.append(result)
-        return result, _collect_answers(result.where(f.col("pack").isNull()))
+    def run(self, kernel: Kernel) -> list[pa.Table]:
+        mapped = ship(partial(_run_on_packs, kernel, self.ordered))
+        results = self.packs.mapInArrow(mapped, _spark_schema(_SHARDED)).collect()
+        return [_unpack_table(pa.py_buffer(row["pack"])) for row in sorted(results, key=itemgetter("shard"))]
 
     def merge_into_one(self) -> _SparkShards:
-        return _SparkShards(self._packs.select(f.lit(0).alias("shard"), "pack").coalesce(1), self._persisted)
+        return _SparkShards(self.packs.select(f.lit(0).alias("shard"), "pack").coalesce(1), ordered=False)
 
 
-def _collect_answers(rows: DataFrame) -> list[Any]:
-    # Not `orderBy`: Spark would run every kernel once more to find the ranges to sort by.
-    return read_answers(row.asDict() for row in rows.select(ANSWER.names).collect())
-
-
-def _write_rows(result: DataFrame, out_uri: str, proof: Mapping[str, Any], options: Options) -> str:
-    """Write the plan's rows, put in order by one task, and return the digest that this task computes."""
-    moves = result.select("pack").where(f.col("pack").isNotNull())
-    rows = moves.coalesce(1).mapInArrow(ship(partial(_order_rows, options, proof)), _spark_schema(_ORDERED))
-    # The digest is observed while the rows are written: nothing is cached or computed a second time for it.
-    observed = Observation()
-    rows = rows.observe(observed, f.max("digest").alias("digest")).where(f.col("topic").isNotNull()).drop("digest")
-    rows.write.mode("overwrite").parquet(spark_uri(f"{out_uri.rstrip('/')}/plan.parquet"))
-    return str(observed.get["digest"])
-
-
-def _order_rows(
-    options: Options, proof: Mapping[str, Any], batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Yield the digest in a row of its own, and the moves as rows in order."""
-    packs = pa.chunked_array([batch.column("pack") for batch in batches], pa.binary())
-    rows = order_plan(_unpack_rows(packs), options) if len(packs) else PLAN.empty_table()
-    hasher = hasher_with_proof(proof)
-    hasher.hash_rows(rows)
-    yield pa.RecordBatch.from_pylist([{"digest": hasher.hexdigest()}], _ORDERED)
-    yield from rows.append_column("digest", pa.nulls(len(rows), pa.string())).cast(_ORDERED).to_batches()
+def _run_on_packs(kernel: Kernel, ordered: bool, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Gather a task's packs, and pass each shard to the kernel in order of topic and partition."""
+    gathered = list(batches)
+    if not gathered:
+        return
+    table = pa.Table.from_batches(gathered)
+    for number in sorted(table.column("shard").unique().to_pylist()):
+        rows = _unpack_rows(table.filter(pc.equal(table.column("shard"), number)).column("pack"))
+        if not ordered:
+            rows = rows.sort_by([("topic", "ascending"), ("partition", "ascending")])
+        yield pa.RecordBatch.from_pydict({"shard": [number], "pack": [_pack_table(kernel(number, rows))]}, _SHARDED)
 
 
 def check_with_spark(
@@ -287,31 +251,6 @@ def _pack_task_rows(boundaries: Sequence[str], batches: Iterable[pa.RecordBatch]
             yield pa.RecordBatch.from_pydict({"shard": [shard] * len(packs), "pack": packs}, schema=_SHARDED)
 
 
-def _map_shards(packs: DataFrame, kernel: Kernel, schema: pa.Schema) -> DataFrame:
-    """Run `kernel` on each shard, in the task that has it. The resulting rows have the given `schema`."""
-    return packs.mapInArrow(ship(partial(_run_per_shard, kernel, schema)), _spark_schema(schema))
-
-
-def _run_per_shard(kernel: Kernel, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Gather a task's packs, and pass each shard to the kernel in order of topic and partition."""
-    gathered = list(batches)
-    if not gathered:
-        return
-    table = pa.Table.from_batches(gathered)
-    for number in sorted(table.column("shard").unique().to_pylist()):
-        rows = _unpack_rows(table.filter(pc.equal(table.column("shard"), number)).column("pack"))
-        rows = rows.sort_by([("topic", "ascending"), ("partition", "ascending")])
-        yield from kernel(number, rows).select(schema.names).to_batches()
-
-
-def _pack_result(kernel: Kernel, number: int, rows: pa.Table) -> pa.Table:
-    result = kernel(number, rows)
-    is_answer = pc.is_valid(result.column("shard"))
-    moves = result.filter(pc.invert(is_answer)).drop_columns(ANSWER.names)
-    packs = pa.Table.from_pydict({"pack": list(_pack_rows(moves))}, _PACKED)
-    return pa.concat_tables([packs, result.filter(is_answer).select(ANSWER.names)], promote_options="default")
-
-
 def _pack_rows(rows: pa.Table) -> Iterator[bytes]:
     for start in range(0, len(rows), _PACK_ROWS):
         yield _pack_table(rows.slice(start, _PACK_ROWS))
@@ -321,7 +260,7 @@ def _pack_table(rows: pa.Table) -> bytes:
     # An Arrow slice shares its parent's buffers. Other serializations would write them whole; the IPC stream writes the
     # slice's part.
     out = pa.BufferOutputStream()
-    with pa.ipc.new_stream(out, rows.schema) as stream:
+    with pa.ipc.new_stream(out, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
         stream.write_table(rows)
     return bytes(out.getvalue().to_pybytes())
 

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
@@ -45,54 +44,41 @@ class Report:
     lacking: Sequence[str] = ()
     version: str | None = None
     unread: str | None = None
-    unwritten: str | None = None
-
-
-@dataclass(frozen=True)
-class SharedFiles:
-    """Files by which a task shows that it shares the driver's file system: one to read, and a folder to write into.
-
-    It writes the digest of the file that it read into the folder.
-    """
-
-    read: str
-    digest: str
-    folder: str
 
 
 def probe_executors(spark: SparkSession, snapshot_uri: str, out_uri: str, archive: ArchiveFacts | None) -> int:
     """Ask all executors, and return the number of their hosts. Raises PlanningFailed or SettingError with one message.
 
-    Files are tried only where snapshot and plan have addresses of a local file system. Executors that join later are
-    not asked.
+    Whether they read the snapshot is asked only where it has an address of a local file system. Executors that join
+    later are not asked.
     """
-    shared = _shared_files(snapshot_uri, out_uri) if is_local_uri(out_uri) else None
-    try:
-        reports = _collect_reports(spark, shared)
-        tasks = range(0 if shared is None else len(reports))
-        unseen = [task for task in tasks if shared is not None and not _has_written(shared, task)]
-    finally:
-        if shared is not None:
-            rmtree(shared.folder, ignore_errors=True)
-    judge_reports(reports, archive, out_uri, unseen)
+    head = None
+    if is_local_uri(snapshot_uri):
+        source = Path("/" + spark_uri(snapshot_uri).removeprefix("file:").lstrip("/")) / "snapshot.json"
+        try:
+            head = (str(source), sha256(source.read_bytes()).hexdigest())
+        except OSError as error:
+            raise PlanError(f"The workspace at {out_uri} cannot be used: {error.strerror}.") from error
+    # Twice as many tasks as cores, so that each executor gets some.
+    context = getattr(spark, "_sc", None)
+    tasks = _TASKS if context is None else max(16, 2 * int(context.defaultParallelism))
+    asked = spark.range(0, tasks, 1, tasks).mapInArrow(ship_whole(_report_of_task, (head, _MODULES)), "report string")
+    reports = [Report(**json.loads(row["report"])) for row in asked.collect()]
+    judge_reports(reports, archive, out_uri)
     return len({report.host for report in reports})
 
 
-def judge_reports(
-    reports: Sequence[Report], archive: ArchiveFacts | None, uri: str, unseen: Sequence[int] = ()
-) -> None:
-    """Raise one message for the first report that rules out planning there.
-
-    `unseen` are the tasks whose files the driver does not see. Raises SettingError for what a setting repairs.
-    """
+def judge_reports(reports: Sequence[Report], archive: ArchiveFacts | None, uri: str) -> None:
+    """Raise one message for the first report that rules out planning there: SettingError for what a setting repairs."""
     for report in sorted(reports, key=lambda report: report.host):
         _judge_python(report, archive)
         _judge_modules(report)
-        why = report.unread or report.unwritten
-        if why:
-            raise SettingError(_not_shared(report.host, uri, why))
-    if unseen:
-        raise SettingError(_not_shared(reports[unseen[0]].host, uri, "the driver does not see what it wrote"))
+        if report.unread:
+            raise SettingError(
+                f"Spark's executor on {report.host} does not share {uri} with this machine ({report.unread}); mount "
+                "the workspace at the same path on all machines, or set it to an object store, such as "
+                "s3://bucket/folder."
+            )
 
 
 def _judge_python(report: Report, archive: ArchiveFacts | None) -> None:
@@ -118,46 +104,6 @@ def _judge_modules(report: Report) -> None:
         )
 
 
-def _not_shared(host: str, uri: str, why: str) -> str:
-    return (
-        f"Spark's executor on {host} does not share {uri} with this machine ({why}); mount the workspace at the same "
-        "path on all machines, writable by the executors, or set it to an object store, such as s3://bucket/folder."
-    )
-
-
-def _shared_files(snapshot_uri: str, out_uri: str) -> SharedFiles:
-    source = _local_path(snapshot_uri) / "snapshot.json"
-    folder = _local_path(out_uri) / "probe"
-    try:
-        digest = sha256(source.read_bytes()).hexdigest()
-        # Files of an earlier job there would prove nothing.
-        rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise PlanError(f"The workspace at {out_uri} cannot be used: {error.strerror}.") from error
-    return SharedFiles(str(source), digest, str(folder))
-
-
-def _local_path(uri: str) -> Path:
-    return Path("/" + spark_uri(uri).removeprefix("file:").lstrip("/"))
-
-
-def _has_written(shared: SharedFiles, task: int) -> bool:
-    try:
-        return (Path(shared.folder) / str(task)).read_text() == shared.digest
-    except OSError:
-        return False
-
-
-def _collect_reports(spark: SparkSession, shared: SharedFiles | None) -> list[Report]:
-    # Twice as many tasks as cores, so that each executor gets some.
-    context = getattr(spark, "_sc", None)
-    tasks = _TASKS if context is None else max(16, 2 * int(context.defaultParallelism))
-    files = None if shared is None else (shared.read, shared.digest, shared.folder)
-    asked = spark.range(0, tasks, 1, tasks).mapInArrow(ship_whole(_report_of_task, (files, _MODULES)), "report string")
-    return [Report(**json.loads(row["report"])) for row in asked.collect()]
-
-
 def _report_of_task(given: Any, batches: Iterable[Any]) -> Iterator[Any]:
     # It runs on an executor that may have none of our modules: all that it uses is imported here.
     import hashlib  # noqa: PLC0415
@@ -168,10 +114,11 @@ def _report_of_task(given: Any, batches: Iterable[Any]) -> Iterator[Any]:
 
     import pyarrow as arrow  # noqa: PLC0415
 
-    files, modules = given
+    head, modules = given
+    # A task that leaves its rows unread ends its Python process.
+    list(batches)
     # An executor keeps its Python for further jobs.
     importlib.invalidate_caches()
-    (task,) = [number for batch in batches for number in batch.column(0).to_pylist()]
     report: dict[str, Any] = {
         "host": socket.gethostname(),
         "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
@@ -180,19 +127,14 @@ def _report_of_task(given: Any, batches: Iterable[Any]) -> Iterator[Any]:
     }
     if "kafka_steward" not in report["lacking"]:
         report["version"] = getattr(importlib.import_module("kafka_steward"), "__version__", None)
-    if files is not None:
-        source, digest, folder = files
+    if head is not None:
+        source, digest = head
         try:
             with open(source, "rb") as file:  # noqa: PTH123
                 same = hashlib.sha256(file.read()).hexdigest() == digest
             report["unread"] = None if same else f"{source} has another content there"
         except OSError as error:
             report["unread"] = f"reading {source}: {error.strerror}"
-        try:
-            with open(f"{folder}/{task}", "w") as file:  # noqa: PTH123
-                file.write(digest)
-        except OSError as error:
-            report["unwritten"] = f"writing into {folder}: {error.strerror}"
     yield arrow.RecordBatch.from_pydict({"report": [writer.dumps(report)]})
 
 

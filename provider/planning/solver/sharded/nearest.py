@@ -212,24 +212,16 @@ class _SoftRack(RackProblem):
 
     def __init__(self, problem: QuotaProblem, number: int) -> None:
         super().__init__(problem, number)
-        self.mine = problem.group == number
         self.racks = np.arange(problem.summary.most.shape[1]) == number
         self.possible = _Steps.possible(problem, self.mine)
         self.steps = self.possible.open_at_first(problem, self.racks)
 
-    def _sample_flow(self, rows: Bools, bounds: tuple[Ints, Ints]) -> QuotaFlow:
-        part = self._build_part(rows, self.option & rows[:, None], self.wants * 0)
-        steps = _Steps(self.steps.up & rows[:, None], self.steps.down)
-        # A sample leaves out the guaranteed replicas, and its bounds are without them.
-        none = np.zeros(len(self.problem.group), np.int64)
-        return _SoftFlow(self.problem, part, steps, self._only_mine(bounds), none)
-
     def _priced_rows(self) -> Bools:
         return self.contended | self.steps.topics(self.problem)
 
-    def _flow(self, part: QuotaSubproblem, fixed: Ints) -> QuotaFlow:
-        bounds = self._only_mine((self.problem.low, self.problem.high))
-        return _SoftFlow(self.problem, part, self.steps, bounds, np.where(self.mine, fixed, 0))
+    def _flow(self, part: QuotaSubproblem, bounds: tuple[Ints, Ints], fixed: Ints) -> QuotaFlow:
+        steps = replace(self.steps, up=self.steps.up & part.rows.any(axis=1, keepdims=True))
+        return _SoftFlow(self.problem, part, steps, self._only_mine(bounds), np.where(self.mine, fixed, 0))
 
     def _missing_options(self, solution: QuotaSolution, opened: Bools) -> Bools | None:
         """Return a mask of the closed options that would lower the cost at the prices, and open such steps.

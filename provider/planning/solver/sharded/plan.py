@@ -24,6 +24,7 @@ from kafka_steward.planning.solver.balance import (
     Placement,
     PlacementProblem,
     balance_with_placement,
+    min_cost_placement,
     place_within_bounds,
 )
 from kafka_steward.planning.solver.candidate import CandidatePlan, MovedRows, budget_note
@@ -96,11 +97,11 @@ class Movement:
 
 
 @dataclass(frozen=True)
-class MergedQuota:
-    """The quota of all shards, merged into one, and the number of topics that each plans."""
+class MergedShards:
+    """All shards, merged into one: the number of topics that each plans, and the quota of all, if there is one."""
 
-    quota: ShardQuota
     topics: tuple[int, ...]
+    quota: ShardQuota | None = None
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class ShardedQuotas:
     shard_quotas: Sequence[ShardQuota]
     quotas: Quotas
     receivers: Bools
-    merged: MergedQuota | None
+    merged: MergedShards | None
 
     def meets_bound(self, movement: Movement) -> bool:
         """Return True if the shards together move as little as the bound says: the plan is proven minimal."""
@@ -187,13 +188,13 @@ def sharded_plan(brokers: Brokers, parts: Sequence[ShardSummary]) -> ShardedQuot
     quotas = replace(quotas, prices=quotas.prices[brokers.usable])
     merged = None
     if soft and leaders is not None:
-        merged = MergedQuota(shard_quotas(summary, [summary.topics], quotas, None)[0], tuple(topics))
+        merged = MergedShards(tuple(topics), shard_quotas(summary, [summary.topics], quotas, None)[0])
     return ShardedQuotas(shard_quotas(summary, topics, quotas, leaders), quotas, brokers.receivers, merged)
 
 
-def balance_merged_shards(problem: Problem, merged: MergedQuota) -> CandidatePlan:
-    """Return the new assignments of all shards: replicas within their quotas, and leaders chosen by one flow."""
-    place = partial(_place_shard, quota=merged.quota)
+def balance_merged_shards(problem: Problem, merged: MergedShards) -> CandidatePlan:
+    """Return the new assignments of all shards, replicas within the quota if there is one: leaders by one flow."""
+    place = min_cost_placement if merged.quota is None else partial(_place_shard, quota=merged.quota)
     return balance_with_placement(problem, place, balanced_leaders, shards=merged.topics)
 
 

@@ -278,7 +278,8 @@ class RackProblem:
 
     def __init__(self, problem: QuotaProblem, number: int) -> None:
         self.problem, self.number, summary = problem, number, problem.summary
-        self.columns = np.flatnonzero(problem.group == number)
+        self.mine = problem.group == number
+        self.columns = np.flatnonzero(self.mine)
         self.option = summary.value[:, self.columns] > NO_OPTION
         self.cost = option_costs(summary.value[:, self.columns], problem.move_cost)
         self.wants = summary.most[:, number]
@@ -332,15 +333,12 @@ class RackProblem:
         slack = 1 + len(self.columns) // 16
         bounds = (np.maximum(low * part // total - slack, 0), -(-high * part // total) + slack)
         try:
-            return self._sample_flow(rows, bounds).solve().full_prices
+            sample = self._build_part(rows, self.option & rows[:, None], self.wants * 0)
+            # A sample leaves out the guaranteed replicas, and its bounds are without them.
+            return self._flow(sample, bounds, np.zeros(len(self.mine), np.int64)).solve().full_prices
         except Infeasible:
             # The sample is not representative; the first round finds better prices.
             return np.zeros(len(self.problem.group), np.int64)
-
-    def _sample_flow(self, rows: Bools, bounds: tuple[Ints, Ints]) -> QuotaFlow:
-        """Return the network of a sample with all its options."""
-        part = self._build_part(rows, self.option & rows[:, None], self.wants * 0)
-        return QuotaFlow(self.problem, part, self._only_mine(bounds))
 
     def _rank_options(self, prices: Ints) -> _OptionRanks:
         """Return the ranks of all options at these prices.
@@ -398,7 +396,7 @@ class RackProblem:
         fixed = self.problem.summary.guaranteed.copy()
         fixed[self.columns] += closed.sum(axis=0)
         part = self._build_part(opened.any(axis=1) | self._priced_rows(), opened, closed.sum(axis=1))
-        solution = self._flow(part, fixed).solve()
+        solution = self._flow(part, (self.problem.low, self.problem.high), fixed).solve()
         solution.extra[:, self.columns] += closed
         solution.taken[:, self.columns] |= closed
         return replace(solution, cost=solution.cost + int(self.cost[closed].sum()))
@@ -407,9 +405,9 @@ class RackProblem:
         """Return a mask of the rows for which the flow gives the worth of a place."""
         return self.contended
 
-    def _flow(self, part: QuotaSubproblem, fixed: Ints) -> QuotaFlow:
-        """Return the network of a part, where each broker has `fixed` replicas besides."""
-        return QuotaFlow(self.problem, part, self._only_mine((self.problem.low - fixed, self.problem.high - fixed)))
+    def _flow(self, part: QuotaSubproblem, bounds: tuple[Ints, Ints], fixed: Ints) -> QuotaFlow:
+        """Return the network of a part within bounds, where each broker has `fixed` replicas besides."""
+        return QuotaFlow(self.problem, part, self._only_mine((bounds[0] - fixed, bounds[1] - fixed)))
 
     def _build_part(self, rows: Bools, opened: Bools, taken: Ints) -> QuotaSubproblem:
         racks = self.problem.summary.most.shape[1]
@@ -419,8 +417,7 @@ class RackProblem:
         return QuotaSubproblem(rows[:, None] & here, everywhere, taken[:, None] * here)
 
     def _only_mine(self, bounds: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-        mine = self.problem.group == self.number
-        low, high = (np.where(mine, bound, 0) for bound in bounds)
+        low, high = (np.where(self.mine, bound, 0) for bound in bounds)
         return low, high
 
     def _missing_options(self, solution: QuotaSolution, opened: Bools) -> Bools | None:
