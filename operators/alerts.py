@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_steward.execution.watch.alerts import AlertRecord
-    from kafka_steward.journal.listing import ListedDocument
+    from kafka_steward.journal.state import Row
     from kafka_steward.journal.store import Journal
 
 __all__ = ["SendAlertsOperator"]
@@ -77,10 +77,10 @@ class SendAlertsOperator(StewardOperator):
             raise AirflowException("No notifier could send the alert; the log says why, and a retry sends it again.")
 
 
-def _facts_of(alert: ListedDocument[AlertRecord]) -> tuple[str, dict[str, Any]]:
+def _facts_of(alert: Row[str, AlertRecord]) -> tuple[str, dict[str, Any]]:
     from kafka_steward.execution.watch.alerts import split_key
 
-    (kind, subject), record = split_key(alert.key[0]), alert.document
+    (kind, subject), record = split_key(alert.key), alert.value
     facts = {"sentence": record.sentence, "subject": subject, "since_ms": record.since_ms}
     if kind in {"stalled", "stuck", "paused", "no_process"}:
         facts["digest"] = subject

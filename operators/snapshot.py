@@ -97,7 +97,7 @@ def take_task_snapshot(
     leave_out_pandas()
     uri, now_ms = attempt_folder(opened, context, "snapshot"), opened.journal.now_ms()
     with fail_without_retry(but=(PlanError,)):  # the storage may be reachable again on a retry
-        reported = read_log_dir_failures(opened.journal.tree).reported
+        reported = read_log_dir_failures(opened.journal).reported
         digest = take_snapshot(
             opened.cluster,
             uri,

@@ -15,10 +15,7 @@ from hypothesis import strategies as st
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 
-from kafka_steward.errors import DocumentError
-from kafka_steward.journal.document import NewerDocument, read_fields
-
-__all__ = ["ROOTS", "HostileNode", "Writer", "is_newer", "kazoo_writer", "sql_writer", "trees"]
+__all__ = ["ROOTS", "HostileNode", "Writer", "kazoo_writer", "sql_writer", "trees"]
 
 #: Where others, or we, keep one node per thing; and where there is one node only. The switch is not among them: that it
 #: is there stops everything, whatever it holds, and is meant to.
@@ -29,20 +26,10 @@ ROOTS = (
     "/admin/reassign_chunks",
     "/admin/reassignments",
     "/admin/reassignments/u",
-    "/steward/failures",
-    "/steward/failed_log_dirs",
-    "/steward/pending_replicas",
-    "/steward/pending_replicas/u",
-    "/steward/deferred_partitions",
-    "/steward/quarantine",
 )
 _SINGLE = (
     "/admin/cancel_reassignment_in_progress",
     "/admin/reassign_partitions_queue",
-    "/steward/disable_observed",
-    "/steward/fill_event",
-    "/steward/unsettled",
-    "/steward/empty_brokers",
 )
 #: An announcement of these holds up what moves beside them, whatever it says, and is meant to.
 _MEANT = {"/admin/rolling_bounce/1", "/admin/rolling_bounce/2", "/admin/rolling_bounce/77"}
@@ -97,12 +84,6 @@ _VALUES = (
     '{"version": 2}',
     '{"version": 1' + "0" * 4000 + "}",
     '{"version": true}',
-    '{"version": 1, "plan": "abc", "preempted": ["../x", "abc"]}',
-    '{"version": 1, "owner": "\\u0007", "ttl_ms": 9007199254740991, "fencing_token": 9007199254740991}',
-    '{"version": 1, "before": "x", "ours": "y", "entries": {"abc": ["1:1"]}}',
-    '{"version": 1, "before": null, "ours": null, "entries": {"no digest": ["a", "b:c"]}}',
-    '{"version": 1, "replicas": [1, -1, -2147483649]}',
-    '{"version": 1, "count": 99999999999}',
     '{"partitions": [{"topic": "my topic", "partition": 0, "replicas": [1]}]}',
     '{"partitions": [{"topic": "", "partition": 0, "replicas": [1]}]}',
     '{"partitions": [{"topic": "' + "t" * 300 + '", "partition": 0, "replicas": [1]}]}',
@@ -218,12 +199,3 @@ def _create(client: KazooClient, chroot: str, node: HostileNode) -> bool:
     except (KazooException, ValueError, UnicodeError):
         return False
     return True
-
-
-def is_newer(text: str) -> bool:
-    """Whether a document says that a later release wrote it."""
-    try:
-        read_fields("/x", text)
-    except DocumentError as error:
-        return isinstance(error, NewerDocument)
-    return False

@@ -57,6 +57,10 @@ class MemoryState:
                 del self.rows[noun, row.key]
             return True
 
+    def purge(self, noun: str, before_ms: int) -> None:
+        with self._lock:
+            self.rows = {name: row for name, row in self.rows.items() if row.noun != noun or row.at_ms >= before_ms}
+
     def one_read(self) -> AbstractContextManager[None]:
         return nullcontext()
 

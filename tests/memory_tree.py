@@ -14,7 +14,7 @@ from kafka_steward.journal.tree import Node, encode_data
 
 
 class MemoryTree:
-    """A `Tree` that lives as long as its process."""
+    """A `Documents` that lives as long as its process."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self.now_ms = clock

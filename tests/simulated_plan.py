@@ -18,13 +18,12 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor, Audit
 from kafka_steward.journal.kip_documents import FailedBroker
 from kafka_steward.journal.plans import Plans
-from kafka_steward.journal.records import PENDING_REPLICAS, MoveRow, MoveState, PlanRecord
+from kafka_steward.journal.records import PENDING_REPLICAS, THROTTLE_LEASES, MoveRow, MoveState, PlanRecord
 from kafka_steward.journal.sql.audit import AuditTable
 from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.sql.moves import MoveTable
 from kafka_steward.journal.sql.plans import PlanTable
 from kafka_steward.journal.store import Journal, call_at_once
-from kafka_steward.journal.tree import Tree
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
 from tests.local_plan import plan_with
@@ -49,9 +48,14 @@ def journal_of(simulator: Simulator, folder: Path) -> Journal:
     return journal_over(simulator.cluster_id, *stores, transaction=database.write_transaction)
 
 
-def count_pending(tree: Tree) -> int:
+def count_pending(journal: Journal) -> int:
     """The number of pending replicas by the records, obsolete ones included."""
-    return sum(each.document.target_rf - len(each.document.brokers) for each in PENDING_REPLICAS.list_valid(tree))
+    return sum(row.value.target_rf - len(row.value.brokers) for row in journal.rows(PENDING_REPLICAS).all())
+
+
+def pending_partitions(journal: Journal, topic: str) -> list[int]:
+    """The partitions of a topic with pending replicas."""
+    return [row.key.partition for row in journal.rows(PENDING_REPLICAS).all() if row.key.topic == topic]
 
 
 def memory_journal(simulator: Simulator) -> Journal:
@@ -75,7 +79,7 @@ def journal_over(
     """
     beginnings: Any = {"transaction": transaction, "project": call_at_once}
     moves, audit, plans = tables
-    stored = Plans(tree, moves, plans, cluster_id, **beginnings)
+    stored = Plans(tree, moves, plans, cluster_id, now_ms=state.now_ms, **beginnings)
     parts: Any = {"audit": Audit(audit), "plans": stored, "close": lambda: None}
     return Journal(cluster_id, tree=tree, state=state, **parts, **beginnings)
 
@@ -226,8 +230,8 @@ class World:
 
     def leases(self) -> list[str]:
         """The leases of throttle settings that the journal has."""
-        tree = self.journal.tree
-        return [f"{kind}/{name}" for kind in ("broker", "topic") for name in tree.children(paths.leases_of(kind))]
+        keys = [row.key for row in self.journal.rows(THROTTLE_LEASES).all()]
+        return sorted({f"{'broker' if key.setting.endswith('rate') else 'topic'}/{key.name}" for key in keys})
 
     def throttles(self) -> list[str]:
         """Every throttle that Kafka holds now."""

@@ -101,7 +101,7 @@ def test_after_an_upgrade_who_has_the_journal_open_and_who_opens_it_are_refused(
             connection.execute(sa.update(version).values(version_num="9999"))
         engine.dispose()
         with pytest.raises(JournalError, match="changed to schema 9999 while this process"):
-            journal.tree.create("/steward/plans/x", "{}")
-        assert journal.tree.get("/steward/plans/x") is None
+            journal.tree.create("/admin/x", "{}")
+        assert journal.tree.get("/admin/x") is None
         with pytest.raises(JournalError, match=r"written by a newer Kafka Steward \(schema 9999"):
             open_journal(url, "c")

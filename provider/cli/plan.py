@@ -174,7 +174,7 @@ def _read_inputs(call: CommandContext, opened: ClusterSession, operation: Operat
         snapshot = opened.cluster.snapshot()
         failed = disks = frozenset(snapshot.offline_on_live_brokers)
         if not opened.settings.heal_failed_disks:
-            disks &= read_log_dir_failures(opened.journal.tree).reported
+            disks &= read_log_dir_failures(opened.journal).reported
         inputs = find_failures(snapshot, brokers, disks_of=disks)
         if left := frozenset() if brokers else failed - disks:
             paths = failed_log_dirs(snapshot, opened.cluster.directories(sorted(left)))

@@ -107,7 +107,7 @@ def _status_facts(
     documents: DocumentStatus,
 ) -> dict[str, Any]:
     snapshot, journal, now_ms = opened.cluster.snapshot(), opened.journal, opened.journal.now_ms()
-    failures = read_failures(journal.tree, now_ms)
+    failures = read_failures(journal)
     dead = snapshot.dead_hosting_brokers
     view = build_view(snapshot, dead, {})
     decision = decide_failures(journal, view, failures, now_ms=now_ms, settings=opened.settings)

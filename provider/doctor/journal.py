@@ -9,7 +9,7 @@ from typing import Any
 from kafka_steward.assignment import name_some
 from kafka_steward.doctor.findings import Commands, Finding, Level, set_for_airflow
 from kafka_steward.escaping import utc_text
-from kafka_steward.journal.records import WATCH, WatchLease
+from kafka_steward.journal.records import WATCH_LEASE
 from kafka_steward.journal.schema.upgrade import KNOWN
 from kafka_steward.journal.store import Journal
 
@@ -43,9 +43,8 @@ def inspect_journal(journal: Journal, commands: Commands, *, executor: str, shar
     openings = [] if journal.openings is None else journal.openings.rows()
     polls = [] if journal.poll_times is None else journal.poll_times.rows()
     leases = [
-        LeaseFacts(lease.document.ttl_ms, journal.now_ms() - lease.node.modified_ms, lease.document.polled)
-        for lease in WATCH.list_valid(journal.tree)
-        if isinstance(lease.document, WatchLease)
+        LeaseFacts(row.value.ttl_ms, journal.now_ms() - row.at_ms, row.value.polled)
+        for row in journal.rows(WATCH_LEASE).all()
     ]
     place = "" if journal.identity is None else journal.identity.place
     return [

@@ -16,7 +16,6 @@ from kafka_steward.execution.announcements import announced_restarts
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Tree
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +65,7 @@ def document_values(journal: Journal) -> dict[str, list[dict[str, Any]]]:
             {"broker": broker, "announced_ms": each.announced_ms, "until_ms": each.until_ms}
             for broker, each in sorted(announced_restarts(journal.tree).items())
         ],
-        **_pending_values(journal.tree),
+        **_pending_values(journal),
     }
 
 
@@ -100,19 +99,19 @@ def _cancel_values(request: CancelRequest | None) -> dict[str, Any]:
     return {"scope": request.scope, "person": request.person, "reason": request.reason}
 
 
-def _pending_values(tree: Tree) -> dict[str, list[dict[str, Any]]]:
+def _pending_values(journal: Journal) -> dict[str, list[dict[str, Any]]]:
     return {
         "pending_replicas": [
             {
-                "topic": each.key[0],
-                "partition": each.key[1],
-                "brokers": list(each.document.brokers),
-                "missing": each.document.target_rf - len(each.document.brokers),
+                "topic": row.key.topic,
+                "partition": row.key.partition,
+                "brokers": list(row.value.brokers),
+                "missing": row.value.target_rf - len(row.value.brokers),
             }
-            for each in PENDING_REPLICAS.list_valid(tree)
+            for row in journal.rows(PENDING_REPLICAS).all()
         ],
         "deferred_partitions": [
-            {"topic": each.key[0], "count": each.document.count, "asked_by": each.document.asked_by}
-            for each in DEFERRED_PARTITIONS.list_valid(tree)
+            {"topic": row.key, "count": row.value.count, "asked_by": row.value.asked_by}
+            for row in journal.rows(DEFERRED_PARTITIONS).all()
         ],
     }

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Annotated
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
-from kafka_steward.errors import DocumentError
 from kafka_steward.execution.announcements import disabled_reason
 from kafka_steward.execution.moves.external import (
     ExternalCancelState,
@@ -26,9 +23,9 @@ from kafka_steward.execution.moves.reversing import judge
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.document import Document, FieldReader
+from kafka_steward.journal.state import ONLY, Noun, Row
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node, remove
+from kafka_steward.journal.tree import Node
 
 _REASON = "it was started while reassignments are disabled"
 #: How long the replica order is checked after a cancel, in milliseconds. A broker that does not know of the cancel by
@@ -37,11 +34,14 @@ _LATE_MS = 60_000
 
 
 @dataclass(frozen=True)
-class DisableObserved(Document):
-    """`/steward/disable_observed`: the created id of the disable node that was seen, and the exempt reassignments."""
+class DisableObserved:
+    """The created id of the disable node that was seen, and the exempt reassignments."""
 
-    created_id: Annotated[int, partial(FieldReader.integer, high=2**63 - 1)]
+    created_id: int
     known: tuple[str, ...] = ()
+
+
+DISABLE_OBSERVED: Noun[str, DisableObserved] = Noun("disable_observed", DisableObserved)
 
 
 class ExternalReassignmentGuard:
@@ -68,10 +68,11 @@ class ExternalReassignmentGuard:
         Raises ClusterError, JournalError, LockLost.
         """
         unrestored = self._cancel(self._pending if self._journal.now_ms() <= self._pending_until_ms else [])
-        disabled, seen = self._journal.tree.get(paths.REASSIGN_CANCEL), self._journal.tree.get(paths.DISABLE_OBSERVED)
+        rows = self._journal.rows(DISABLE_OBSERVED)
+        disabled, seen = self._journal.tree.get(paths.REASSIGN_CANCEL), rows.get(ONLY)
         if disabled is None:
             if seen is not None:
-                remove(self._journal.tree, seen)
+                rows.delete(seen)
             self._at_rest = {}
             return unrestored
         snapshot = self._cluster.snapshot()
@@ -134,21 +135,12 @@ class ExternalReassignmentGuard:
         resting = {name: each.replicas for name, each in snapshot.partitions.items() if not each.reassigning}
         self._at_rest = {**self._at_rest, **resting}
 
-    def _store_exemptions(self, disabled: Node, seen: Node | None, known: Collection[str]) -> None:
-        text = DisableObserved(disabled.created_id, tuple(sorted(known))).to_json()
-        if seen is None:
-            self._journal.tree.create(paths.DISABLE_OBSERVED, text)
-        else:
-            self._journal.tree.set(seen.path, text, version=seen.version)
+    def _store_exemptions(self, disabled: Node, seen: Row[str, DisableObserved] | None, known: Collection[str]) -> None:
+        value = DisableObserved(disabled.created_id, tuple(sorted(known)))
+        known_rows = {} if seen is None else {ONLY: seen}
+        self._journal.rows(DISABLE_OBSERVED).put_all({ONLY: value}, known_rows)
 
 
-def _read_exemptions(disabled: Node, seen: Node | None) -> set[str] | None:
-    """Return the reassignments that are exempt for this disable node.
-
-    None when the node is seen for the first time, or the persisted record is unreadable.
-    """
-    try:
-        written = None if seen is None else DisableObserved.from_node(seen)
-    except DocumentError:
-        return None
-    return None if written is None or written.created_id != disabled.created_id else set(written.known)
+def _read_exemptions(disabled: Node, seen: Row[str, DisableObserved] | None) -> set[str] | None:
+    """Return the reassignments that are exempt for this disable node; None when it is seen for the first time."""
+    return None if seen is None or seen.value.created_id != disabled.created_id else set(seen.value.known)

@@ -12,13 +12,13 @@ from kafka_steward.document_api.request_documents import BATCH, RequestDocument,
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import Chunk, Request
-from kafka_steward.journal.tree import Node, Tree
+from kafka_steward.journal.tree import Documents, Node
 
 
 class ManualChunks:
     """Reads the manual chunks of one tree. Keep one: it remembers which chunks belong to plans."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Documents) -> None:
         self._tree = tree
         self._of_plans: frozenset[str] = frozenset()
 

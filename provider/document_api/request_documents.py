@@ -27,7 +27,7 @@ from kafka_steward.journal.kip_documents import ChunkPartition, Request, TopicsT
 from kafka_steward.journal.paths import REQUEST, request_number
 from kafka_steward.journal.records import MoveRow
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import MAX_BYTES, Node, Tree, put_new, remove, replace_text
+from kafka_steward.journal.tree import MAX_BYTES, Documents, Node, put_new, remove, replace_text
 from kafka_steward.planning.files.reassignment import (
     Replica,
     directories_by_replica,
@@ -89,7 +89,7 @@ def split_waiting(
     return ready, waiting
 
 
-def read_requests(tree: Tree) -> tuple[list[RequestDocument], bool]:
+def read_requests(tree: Documents) -> tuple[list[RequestDocument], bool]:
     """Return the oldest requests, in the order in which they were created, and whether more requests wait.
 
     At most BATCH are read at once, and no further one once they have MAX_BYTES.
@@ -112,13 +112,13 @@ def _request_path(name: str) -> str:
     return f"{paths.REASSIGNMENT_REQUESTS}/{name}"
 
 
-def _sort_by_created_id(tree: Tree, unnumbered: Sequence[str]) -> list[str]:
+def _sort_by_created_id(tree: Documents, unnumbered: Sequence[str]) -> list[str]:
     known = zip(tree.created_ids(unnumbered), unnumbered, strict=True)
     # Two ids may be equal: of rows that one SQL statement or two concurrent ones inserted.
     return [path for _, path in sorted((number, path) for number, path in known if number is not None)]
 
 
-def _read_batch(tree: Tree, wanted: Sequence[str], before: Sequence[Node]) -> list[Node]:
+def _read_batch(tree: Documents, wanted: Sequence[str], before: Sequence[Node]) -> list[Node]:
     """Return the nodes `before` and then those at `wanted`, until they are BATCH or have MAX_BYTES."""
     found = list(before)
     size = sum(len(node.data) for node in found)
@@ -130,7 +130,7 @@ def _read_batch(tree: Tree, wanted: Sequence[str], before: Sequence[Node]) -> li
     return found
 
 
-def read_queue(tree: Tree) -> RequestDocument | None:
+def read_queue(tree: Documents) -> RequestDocument | None:
     """Return the queue; None if there is none."""
     node = tree.get(paths.REASSIGN_QUEUE)
     return None if node is None else parse_document(node)
@@ -273,7 +273,7 @@ def request_add(journal: Journal, text: str, *, who: Actor) -> tuple[str, int]:
     return node.path.rpartition("/")[2], len(asked)
 
 
-def mark_accepted(tree: Tree, document: RequestDocument) -> Node | None:
+def mark_accepted(tree: Documents, document: RequestDocument) -> Node | None:
     """Mark a request as accepted, and return its node; return None if it was removed or changed since it was read.
 
     A request that cannot hold the mark, because it is too long or its access list does not let us change it, is
@@ -363,7 +363,7 @@ def find_dequeued_partitions(rows: Iterable[MoveRow], queue: Node | None) -> set
     }
 
 
-def remove_started_from_queue(tree: Tree, queue: Node, keep: set[TopicPartition]) -> None:
+def remove_started_from_queue(tree: Documents, queue: Node, keep: set[TopicPartition]) -> None:
     """Remove all partitions but `keep` from the queue, and delete an empty queue.
 
     Left to the next poll when another client changes the queue concurrently.

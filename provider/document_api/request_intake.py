@@ -191,8 +191,8 @@ class RequestIntake:
         return {name: size for name, size in found.items() if size is not None}
 
     def _refuse_document(self, document: RequestDocument, admitted: IntakeResult) -> None:
-        kept = quarantine_document(self._journal.tree, document.node, document.parse_error, None)
-        where = "" if kept is None else f" Its content was copied to {kept}/text."
+        kept = quarantine_document(self._journal.tree, self._journal.state, document.node, document.parse_error, None)
+        where = "" if kept is None else f" Its content was copied to {kept}."
         sentence = f"{document.node.path} was not executed: {document.parse_error}{where}"
         text = document.node.data[:2000]
         self._journal.audit.record(

@@ -21,7 +21,7 @@ from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, ReassignmentsDisabled
 from kafka_steward.journal.records import RESTARTS
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node, Tree, put, put_new, remove
+from kafka_steward.journal.tree import Documents, Node, put, put_new, remove
 from kafka_steward.settings import Settings
 
 #: Validity of an announcement without a stated time while healing is disabled, in milliseconds: KIP-46's 30 min.
@@ -62,7 +62,7 @@ def announce_restart(journal: Journal, broker: int, *, who: Actor, lasts_ms: int
     return sentence
 
 
-def announced_restarts(tree: Tree) -> dict[int, AnnouncedRestart]:
+def announced_restarts(tree: Documents) -> dict[int, AnnouncedRestart]:
     """Return every announcement, by broker.
 
     An unreadable announcement is dated by the time at which it was written, and states no time.
@@ -131,13 +131,13 @@ class DisabledReassignments:
         return f"by {self.person or 'an unnamed user'} since {utc_text(self.since_ms)} UTC{why}"
 
 
-def read_disabled(tree: Tree) -> DisabledReassignments | None:
+def read_disabled(tree: Documents) -> DisabledReassignments | None:
     """Return the state of disabled reassignments; None when they are enabled."""
     node = tree.get(paths.REASSIGN_CANCEL)
     return None if node is None else DisabledReassignments.from_node(node)
 
 
-def disabled_reason(tree: Tree) -> str:
+def disabled_reason(tree: Documents) -> str:
     """Return by whom, since when and why reassignments are disabled, as a clause; empty when they are enabled."""
     disabled = read_disabled(tree)
     return "" if disabled is None else disabled.clause

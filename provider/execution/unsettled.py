@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate
 
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.errors import DocumentError
-from kafka_steward.journal import paths
-from kafka_steward.journal.records import UnsettledPartitions
+from kafka_steward.journal.records import UNSETTLED, UnsettledPartitions
+from kafka_steward.journal.state import ONLY
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node, put
 from kafka_steward.settings import Settings
 
-#: The most bytes for the partitions of which a time is kept, those that are unsettled the longest. ZooKeeper's nodes
-#: hold 1 MB, and the document has three such lists.
+#: The most bytes for the partitions of which a time is kept, those that are unsettled the longest: each
+#: change writes all of them.
 _KEPT_BYTES = 250_000
 
 
@@ -41,8 +38,9 @@ def record_unsettled(journal: Journal, snapshot: Snapshot) -> UnsettledPartition
     that finds it records the time: the watch's health check polls every `health_interval`, the gate when it asks, and a
     plan while a partition outside it is under its min ISR.
     """
-    node, now_ms = journal.tree.get(paths.UNSETTLED), journal.now_ms()
-    read = _parse_unsettled(node)
+    rows, now_ms = journal.rows(UNSETTLED), journal.now_ms()
+    row = rows.get(ONLY)
+    read = UnsettledPartitions() if row is None else row.value
     before, partitions = _forget_after_gap(read, now_ms), snapshot.partitions
     lagging = [str(name) for name, each in partitions.items() if each.lagging(snapshot)]
     down = [str(broker) for broker in snapshot.dead_hosting_brokers]
@@ -59,7 +57,7 @@ def record_unsettled(journal: Journal, snapshot: Snapshot) -> UnsettledPartition
         after = replace(after, polled_ms=now_ms)
     if after != read:
         # If another process writes it at the same time, the next poll adds what is missing.
-        put(journal.tree, paths.UNSETTLED, node, after.to_json())
+        rows.put(ONLY, after, row)
     return after
 
 
@@ -84,10 +82,3 @@ def _forget_after_gap(known: UnsettledPartitions, now_ms: int) -> UnsettledParti
     if now_ms - known.polled_ms <= _GAP_MS:
         return known
     return replace(known, out_of_sync_ms={}, reassigning_ms={}, down_ms={}, polled_ms=0)
-
-
-def _parse_unsettled(node: Node | None) -> UnsettledPartitions:
-    if node is not None:
-        with suppress(DocumentError):  # an unreadable one is replaced
-            return UnsettledPartitions.from_node(node)
-    return UnsettledPartitions()

@@ -5,13 +5,12 @@ The cluster.id of a connection's bootstrap servers is stored: a swapped cluster 
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field, fields, replace
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -25,7 +24,7 @@ from airflow.sdk.log import mask_secret
 
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.connection import find_client_secrets
-from kafka_steward.errors import DocumentError, NodeExists, NodeMissing, SettingError, StewardError, VersionConflict
+from kafka_steward.errors import SettingError, StewardError
 from kafka_steward.execution.plans.znode_submission import ZnodeReassignmentClient
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.hooks.cluster_config import (
@@ -37,11 +36,9 @@ from kafka_steward.hooks.cluster_config import (
     refuse_airflow_database,
 )
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.document import is_printable_text, parse_json
-from kafka_steward.journal.listing import quarantine_document
+from kafka_steward.journal.records import KNOWN_CLUSTERS, NO_CLUSTER, KnownCluster
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.store import Journal, open_journal
-from kafka_steward.journal.tree import Node
 from kafka_steward.settings import SETTINGS, Settings
 from kafka_steward.value_parsing import parse_extra
 
@@ -54,10 +51,6 @@ if TYPE_CHECKING:
 __all__ = ["ClusterIdPin", "ClusterSession", "StewardHook"]
 
 
-#: The journal is keyed by cluster.id; data that precedes the id is kept under this key, which no cluster has.
-_NO_CLUSTER = "connections"
-
-
 @dataclass(frozen=True)
 class ClusterIdPin:
     """The stored ids in the journal at `journal_url`, by bootstrap servers: other servers may be another cluster."""
@@ -67,44 +60,24 @@ class ClusterIdPin:
     def get(self, access: ClusterConfig) -> str | None:
         """Return the stored cluster id of these bootstrap servers; None if there is none."""
         with self._open_journal() as journal:
-            node = journal.tree.get(_cluster_id_path(access))
-            known = _parse_cluster_id(node)
-            if node and known is None:
-                # An unreadable node is quarantined, not trusted and not lost; the next connection writes a new one.
-                quarantine_document(journal.tree, node, f"{node.path} holds no cluster_id.", None)
-        return known
+            row = journal.rows(KNOWN_CLUSTERS).get(_servers_key(access))
+        return None if row is None else row.value.cluster_id
 
     def set(self, access: ClusterConfig, cluster_id: str) -> None:
         """Store the current id of these servers. It replaces a different one only if a user configured `cluster_id`."""
-        document = {"version": 1, "conn_id": access.conn_id, "bootstrap": access.bootstrap, "cluster_id": cluster_id}
         with self._open_journal() as journal:
-            node = journal.tree.get(_cluster_id_path(access))
-            if node and _parse_cluster_id(node) == cluster_id:
-                return
-            # A concurrent writer connected to the same servers, so its value is equivalent.
-            with suppress(NodeExists, NodeMissing, VersionConflict):
-                if node:
-                    journal.tree.set(node.path, json.dumps(document), version=node.version)
-                else:
-                    journal.tree.create(_cluster_id_path(access), json.dumps(document))
+            rows, key = journal.rows(KNOWN_CLUSTERS), _servers_key(access)
+            row = rows.get(key)
+            if row is None or row.value.cluster_id != cluster_id:
+                # A concurrent writer connected to the same servers, so its value is equivalent.
+                rows.put(key, KnownCluster(access.conn_id, access.bootstrap, cluster_id), row)
 
     def _open_journal(self) -> Journal:
-        return open_journal(self.journal_url, _NO_CLUSTER, compare=False)
+        return open_journal(self.journal_url, NO_CLUSTER, compare=False)
 
 
-def _parse_cluster_id(node: Node | None) -> str | None:
-    if node is None:
-        return None
-    try:
-        value = parse_json(node.path, node.data)
-    except DocumentError:
-        return None
-    known = value.get("cluster_id") if isinstance(value, dict) else None
-    return known if is_printable_text(known) else None
-
-
-def _cluster_id_path(access: ClusterConfig) -> str:
-    return f"/steward/connections/{sha256(access.bootstrap.encode()).hexdigest()[:32]}"
+def _servers_key(access: ClusterConfig) -> str:
+    return sha256(access.bootstrap.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
@@ -271,10 +244,10 @@ class StewardHook(BaseHook):
         """Return the configured or stored cluster.id of these bootstrap servers, from the database alone."""
         if self.access.expected_cluster_id:
             return self.access.expected_cluster_id
-        node, path = tables.node, _cluster_id_path(self.access)
-        stored = sa.select(node).where(node.c.cluster_id == _NO_CLUSTER, node.c.path == path)
-        nodes = [Node(**{field.name: row[field.name] for field in fields(Node)}) for row in reader.rows(stored)]
-        return _parse_cluster_id(nodes[0] if nodes else None)
+        state, key = tables.state.c, _servers_key(self.access)
+        mine = (state.cluster_id == NO_CLUSTER) & (state.noun == KNOWN_CLUSTERS.name) & (state.key == key)
+        rows = reader.rows(sa.select(state.value).where(mine))
+        return KNOWN_CLUSTERS.decode(rows[0]["value"]).cluster_id if rows else None
 
     def reader(self) -> JournalReader:
         """Open the journal for reading: its database only, whatever cluster. The caller closes it.

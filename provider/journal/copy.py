@@ -19,7 +19,7 @@ from kafka_steward.journal.kip_documents import Chunk
 from kafka_steward.journal.locks import STEP_LOCK, Fence
 from kafka_steward.journal.state import StoredRow
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node, Tree, put_new
+from kafka_steward.journal.tree import Documents, Node, put_new
 
 #: The roots of a journal's documents. ZooKeeper's `/admin` also contains Kafka's own nodes, which are not copied.
 _ROOTS = (
@@ -29,12 +29,9 @@ _ROOTS = (
     paths.CANCEL_IN_PROGRESS,
     paths.REASSIGN_QUEUE,
     paths.REASSIGNMENTS,
-    "/steward",
 )
 #: The existence of these nodes is the signal, even if they are empty.
 _MAY_BE_EMPTY = (paths.REASSIGN_CANCEL, paths.CANCEL_IN_PROGRESS)
-#: Not copied: the node of one journal.
-_LEFT_OUT = (paths.JOURNAL,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +76,8 @@ def _copy_plans(source: Journal, target: Journal, fence: Fence) -> int:
     return copied
 
 
-def _walk_documents(tree: Tree, path: str) -> Iterator[Node]:
+def _walk_documents(tree: Documents, path: str) -> Iterator[Node]:
     """Yield the documents at and below a path: nodes without children."""
-    if path in _LEFT_OUT:
-        return
     names = tree.children(path)
     # Nodes with an invalid name are not copied: the watch of the old journal has moved them to quarantine.
     for below in filter(paths.is_path, (f"{path}/{name}" for name in names)):
@@ -92,7 +87,7 @@ def _walk_documents(tree: Tree, path: str) -> Iterator[Node]:
         yield node
 
 
-def _copy_node(target: Tree, node: Node) -> bool:
+def _copy_node(target: Documents, node: Node) -> bool:
     return put_new(target, node.path, node.data) is not None
 
 
@@ -100,7 +95,7 @@ def _copy_row(target: Journal, row: StoredRow) -> bool:
     return target.state.write(row.noun, {row.key: row.text}, {}) is not None
 
 
-def _copy_sequential_nodes(source: Tree, target: Tree) -> int:
+def _copy_sequential_nodes(source: Documents, target: Documents) -> int:
     """Copy requests, and chunks that belong to no plan. A node whose exact text is in the target was copied before."""
     copied = 0
     for prefix in (paths.REQUEST_PREFIX, paths.CHUNK_PREFIX):

@@ -227,13 +227,6 @@ class FieldReader:
         self._require_valid(all(is_broker_or_partition_id(each) for each in value), key, value, "a list of broker ids")
         return self._distinct_brokers(key, value)
 
-    def replicas(self, key: str) -> Assignment:
-        """Read a list of distinct broker ids, and of KIP-409's placeholders -1, -2, … for pending replicas."""
-        value = self._take_list(key)
-        valid = all(type(each) is int and -MAX_BROKERS <= each <= MAX_ID for each in value)
-        self._require_valid(valid, key, value, "a list of broker ids and placeholders")
-        return self._distinct_brokers(key, value)
-
     def texts(self, key: str) -> tuple[str, ...]:
         """Read a list of strings."""
         value = self._take_list(key)
@@ -318,8 +311,8 @@ class Document:
 
     #: The newest version of this document that this code reads, and the version that it writes.
     VERSION: ClassVar[int] = 1
-    #: Whether the document has its version as a field. In the documents of the KIPs it may be missing.
-    VERSION_IS: ClassVar[FieldPresence] = FieldPresence.REQUIRED
+    #: Whether the document has its version as a field, which may be missing.
+    VERSION_IS: ClassVar[FieldPresence] = FieldPresence.OPTIONAL
     #: The separators between fields, and between key and value.
     SEPARATORS: ClassVar[tuple[str, str]] = COMPACT
 
@@ -345,9 +338,7 @@ class Document:
     @classmethod
     def from_fields(cls, fields: FieldReader, source: str | None) -> Self:
         """Build the document from its fields; `source` is the text that they were read from."""
-        if cls.VERSION_IS is FieldPresence.REQUIRED:
-            fields.integer("version", low=1)
-        elif cls.VERSION_IS is FieldPresence.OPTIONAL:
+        if cls.VERSION_IS is FieldPresence.OPTIONAL:
             fields.optional("version", fields.integer)
         known = {each.name: each.read_value(fields) for each in cls._field_formats()}
         return cls(**known, extra=fields.remaining(), source=source)

@@ -20,7 +20,7 @@ from kafka_steward.journal.document import Document
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import Database
 from kafka_steward.journal.sql.dialect import now_ms
-from kafka_steward.journal.tree import Tree, put_new
+from kafka_steward.journal.tree import Documents, put_new
 
 #: The minimum interval between two records of the same host, which may open the journal very often.
 _NOTED_EVERY_MS = 60_000
@@ -109,7 +109,7 @@ class HostOpenings:
         return self.database.cluster_condition(tables.opened) & (tables.opened.c.host == host)
 
 
-def ensure_identity(database: Database, tree: Tree, place: str | None = None) -> Identity:
+def ensure_identity(database: Database, tree: Documents, place: str | None = None) -> Identity:
     """Return the journal's identity; create the id if both halves are new.
 
     `place` is the location of the tree, None if it is in the same database as the rows. Raises WrongJournal when the
@@ -145,7 +145,7 @@ def ensure_identity(database: Database, tree: Tree, place: str | None = None) ->
     return Identity(known, rows, place or rows)
 
 
-def bind_rows_to_tree(database: Database, tree: Tree, place: str | None = None) -> Identity:
+def bind_rows_to_tree(database: Database, tree: Documents, place: str | None = None) -> Identity:
     """Write a new id into both halves and return it: they are one journal, and any other user of a half is refused."""
     identity = Identity(uuid.uuid4().hex, database.place, place or database.place)
     text = _IdentityNode(identity.id, identity.rows).to_json()
@@ -160,7 +160,7 @@ def bind_rows_to_tree(database: Database, tree: Tree, place: str | None = None) 
     return identity
 
 
-def mark_copied(tree: Tree, copy: Identity) -> None:
+def mark_copied(tree: Documents, copy: Identity) -> None:
     """Record in the tree of a journal that `copy` replaces it: from then on the journal is not opened any more.
 
     Does nothing if the copy has the same tree. `bind_rows_to_tree` removes the mark.

@@ -3,8 +3,8 @@
 Readers use `list_valid`: one corrupt node never prevents the others from being read.
 
 A corrupt document would stop every process that needs it. The watch moves the unreadable nodes to quarantine
-(`quarantine_unreadable`), so that each is reported once and not at each poll. Its text is kept under
-`/steward/quarantine` with the reason, so that users can inspect it and find out which client wrote it. Then a readable
+(`quarantine_unreadable`), so that each is reported once and not at each poll. Its text is kept in a row
+with the reason, so that users can inspect it and find out which client wrote it. Then a readable
 document replaces it, if there is one. A document of a newer release is not corrupt: it is left unchanged, and the
 message says that an upgrade is needed.
 """
@@ -13,16 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kafka_steward.errors import DocumentError, JournalError, JournalUnreachable
 from kafka_steward.escaping import printable
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Actor, AuditRecord
-from kafka_steward.journal.document import Document, FieldReader, NewerDocument, warn_once
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
+from kafka_steward.journal.document import NewerDocument, sanitize_text, warn_once
 from kafka_steward.journal.paths import NodeName
-from kafka_steward.journal.tree import MAX_BYTES, Node, Tree, remove, replace_text
+from kafka_steward.journal.state import Noun, Rows, State
+from kafka_steward.journal.tree import MAX_BYTES, Documents, Node, remove, replace_text
 
 if TYPE_CHECKING:
     from kafka_steward.journal.store import Journal
@@ -34,6 +34,8 @@ MAX_DOCUMENTS = 10_000
 MAX_BYTES_AT_ONCE = 10_000_000
 #: The interval between two sweeps of one process, in milliseconds.
 SWEEP_MS = 30_000
+#: Characters that are kept of a reason.
+_REASON = 4_000
 #: The limits per sweep on quarantined entries of one kind, and on the nodes below one invalid name.
 _SWEPT, _SWEPT_BELOW = 100, 20
 _NO_DOCUMENT = "has child nodes where a document is expected; delete them."
@@ -96,26 +98,11 @@ class DocumentCollection(Generic[T]):
     names_only: bool = False
     looked_below: int = 0
 
-    def path(self, *key: object) -> str:
-        """Return the path of the document with `key`, or of a parent of documents, if `key` has fewer names.
-
-        Raises RequestError for an invalid name.
-        """
-        return "/".join([self.parent, *(name.validate(part) for name, part in zip(self.names, key, strict=False))])
-
-    def list_valid(self, tree: Tree) -> list[ListedDocument[T]]:
+    def list_valid(self, tree: Documents) -> list[ListedDocument[T]]:
         """Return the readable documents."""
         return self.list_with_unreadable(tree).found
 
-    def list_all(self, tree: Tree) -> list[ListedDocument[T]]:
-        """Return the documents. Raises DocumentError for a corrupt one; invalid names are left out."""
-        listing = self.list_with_unreadable(tree)
-        for each in listing.unreadable:
-            if each.node is not None:
-                raise DocumentError(each.reason)
-        return listing.found
-
-    def list_with_unreadable(self, tree: Tree) -> Listing[T]:
+    def list_with_unreadable(self, tree: Documents) -> Listing[T]:
         """Read at most MAX_DOCUMENTS, and about MAX_BYTES_AT_ONCE bytes of them, in the order of their keys."""
         listing: Listing[T] = Listing()
         named = sorted(self.list_paths(tree, listing.unreadable), key=lambda each: each[0])[:MAX_DOCUMENTS]
@@ -129,7 +116,7 @@ class DocumentCollection(Generic[T]):
                 self._add_to_listing(tree, key, path, node, listing)
         return listing
 
-    def list_paths(self, tree: Tree, unreadable: list[UnreadableNode]) -> list[tuple[tuple[Any, ...], str]]:
+    def list_paths(self, tree: Documents, unreadable: list[UnreadableNode]) -> list[tuple[tuple[Any, ...], str]]:
         """Return key and path of each node whose name is valid; add the others to `unreadable`."""
         below: list[tuple[tuple[Any, ...], str]] = [((), self.parent)]
         for name in self.names:
@@ -145,7 +132,7 @@ class DocumentCollection(Generic[T]):
         return below
 
     def _add_to_listing(
-        self, tree: Tree, key: tuple[Any, ...], path: str, node: Node | None, listing: Listing[T]
+        self, tree: Documents, key: tuple[Any, ...], path: str, node: Node | None, listing: Listing[T]
     ) -> None:
         if node is None:
             if tree.children(path):
@@ -159,7 +146,7 @@ class DocumentCollection(Generic[T]):
                 listing.found.append(ListedDocument(key, node, self.read(replace(node, data=self.rebuilt(node)))))
 
 
-def list_unreadable(tree: Tree, collections: Sequence[DocumentCollection[Any]]) -> list[UnreadableNode]:
+def list_unreadable(tree: Documents, collections: Sequence[DocumentCollection[Any]]) -> list[UnreadableNode]:
     """Return the nodes that the next sweep of these collections would quarantine."""
     return [
         *_find_paths_without_document(tree, _SINGLE),
@@ -192,7 +179,7 @@ def _quarantine_with_audit(
     return sentence
 
 
-def _find_unreadable(tree: Tree, collection: DocumentCollection[Any]) -> list[UnreadableNode]:
+def _find_unreadable(tree: Documents, collection: DocumentCollection[Any]) -> list[UnreadableNode]:
     if not collection.names_only:
         return [each for each in collection.list_with_unreadable(tree).unreadable if not each.newer]
     unreadable: list[UnreadableNode] = []
@@ -201,7 +188,7 @@ def _find_unreadable(tree: Tree, collection: DocumentCollection[Any]) -> list[Un
     return unreadable + _find_paths_without_document(tree, looked_below)
 
 
-def _find_paths_without_document(tree: Tree, documents: Sequence[str]) -> list[UnreadableNode]:
+def _find_paths_without_document(tree: Documents, documents: Sequence[str]) -> list[UnreadableNode]:
     """Return the paths that have children instead of a document: ZooKeeper would let us create no document there."""
     empty = [path for path, node in zip(documents, tree.read(documents), strict=True) if node is None]
     return [UnreadableNode(path, f"{path} {_NO_DOCUMENT}") for path in empty if tree.children(path)]
@@ -219,7 +206,7 @@ def _move_to_quarantine(
     try:
         for node in _nodes_to_move(tree, unreadable):
             replacement = None if unreadable.node is None or rebuilt is None else rebuilt(node)
-            kept.append(quarantine_document(tree, node, unreadable.reason, replacement))
+            kept.append(quarantine_document(tree, journal.state, node, unreadable.reason, replacement))
     except JournalUnreachable:
         raise
     except JournalError as error:
@@ -230,64 +217,53 @@ def _move_to_quarantine(
     return next(filter(None, kept), None)
 
 
-def _nodes_to_move(tree: Tree, unreadable: UnreadableNode) -> Iterator[Node]:
+def _nodes_to_move(tree: Documents, unreadable: UnreadableNode) -> Iterator[Node]:
     if unreadable.node is not None:
         yield unreadable.node
     else:
         yield from tree.subtree(unreadable.path, _SWEPT_BELOW)
 
 
-#: The nodes per document: `doc_<n>`, a QuarantinedDocument, and below it the original text, up to a million characters,
-#: in as many of `text`, `text_2`, `text_3`, `text_4` as it needs. A longer text, possible in a database, is truncated.
-QUARANTINE = "/steward/quarantine"
-#: Characters per node: a character has at most 4 bytes.
-_PIECE = MAX_BYTES // 4
-#: Characters that are kept of the path, and of the reason.
-_PATH, _REASON = 2_000, 4_000
-
-
 @dataclass(frozen=True)
-class QuarantinedDocument(Document):
-    """`/steward/quarantine/doc_<n>`: the original path of a document, the time, and the reason why it is unreadable."""
+class QuarantinedDocument:
+    """A document of others that could not be read: its path, the reason, and its text."""
 
-    path: Annotated[str, partial(FieldReader.sanitized_text, most=_PATH)]
-    reason: Annotated[str, partial(FieldReader.sanitized_text, most=_REASON)]
-    at_ms: int
+    path: str
+    reason: str
+    text: str
 
 
-def quarantine_document(tree: Tree, node: Node, reason: str, replacement: str | None) -> str | None:
-    """Copy the text of `node` to the quarantine, then replace the node by `replacement`, or delete it if that is None.
+QUARANTINE: Noun[int, QuarantinedDocument] = Noun("quarantine", QuarantinedDocument, int)
 
-    The name of `node` may be invalid, because the copy is named by a number. Returns the path of the copy. Returns None
-    if the node was changed in between, so that it has to be read again, or if it cannot be deleted; the copy is then
-    deleted. If the process is killed in between, the text is later copied a second time.
+
+def quarantine_document(tree: Documents, state: State, node: Node, reason: str, replacement: str | None) -> str | None:
+    """Keep the text of `node` in a row, then replace the node by `replacement`, or delete it if that is None.
+
+    Returns the place of the row. Returns None if the node was changed in between, so that it has to be read again, or
+    if it cannot be deleted; the row is then deleted. If the process is killed in between, the text is later kept a
+    second time.
     """
-    document = QuarantinedDocument(printable(node.path[:_PATH]), reason, tree.now_ms())
-    kept = tree.create_sequential(f"{QUARANTINE}/doc_", document.to_json()).path
-    whole = node.data.replace("\x00", "\ufffd")  # NUL is invalid in a document, and only SQLite stores it
-    text = whole if len(whole) <= MAX_BYTES else f"{whole[: MAX_BYTES - 1]}…"
-    pieces = [
-        tree.create(f"{kept}/text" + (f"_{number}" if number > 1 else ""), text[at : at + _PIECE])
-        for number, at in enumerate(range(0, max(len(text), 1), _PIECE), 1)
-    ]
+    rows, number = Rows(state, QUARANTINE), event_number()
+    document = QuarantinedDocument(printable(node.path), sanitize_text(reason, _REASON), node.data[:MAX_BYTES])
+    row = rows.put(number, document, None)
     if _replace_or_delete(tree, node, replacement):
-        return kept
-    for each in (*pieces, *filter(None, [tree.get(kept)])):
-        tree.discard(each)
+        return f"row {number} of {QUARANTINE.name} in the journal's table steward_state"
+    if row is not None:
+        rows.delete(row)
     return None
 
 
-def _replace_or_delete(tree: Tree, node: Node, replacement: str | None) -> bool:
+def _replace_or_delete(tree: Documents, node: Node, replacement: str | None) -> bool:
     if replacement is None:
         return tree.discard(node)
     return replace_text(tree, node, replacement) is not None
 
 
-def delete_or_quarantine(tree: Tree, node: Node, read: Callable[[Node], object]) -> None:
+def delete_or_quarantine(journal: Journal, node: Node, read: Callable[[Node], object]) -> None:
     """Delete a node whose request was processed; if `read` fails to parse its text, move it to quarantine."""
     try:
         read(node)
     except DocumentError as error:
-        quarantine_document(tree, node, str(error), None)
+        quarantine_document(journal.tree, journal.state, node, str(error), None)
     else:
-        remove(tree, node)
+        remove(journal.tree, node)

@@ -1,4 +1,4 @@
-"""The blocks of `Tree.one_read`, as each thread of a tree has them: what both trees share."""
+"""The blocks of `Documents.one_read`, as each thread of a tree has them: what both trees share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class OneRead(Generic[ViewT]):
 
     @contextmanager
     def one_read(self) -> Iterator[None]:
-        """Answer the reads of the block from a view, as specified by `Tree.one_read`."""
+        """Answer the reads of the block from a view, as specified by `Documents.one_read`."""
         if self._view() is None:
             self._here.view = self._open_view()
         depth = getattr(self._here, "depth", 0)
@@ -31,7 +31,7 @@ class OneRead(Generic[ViewT]):
                 self._here.view = None
 
     def end_read(self) -> None:
-        """Answer no further read from the view, as specified by `Tree.end_read`."""
+        """Answer no further read from the view, as specified by `Documents.end_read`."""
         self._here.view = None
 
     def _view(self) -> ViewT | None:

@@ -1,4 +1,4 @@
-"""Every path of the journal's tree, and the names in paths. The KIPs' paths are under `/admin`, ours under `/steward`.
+"""Every path of the journal's documents, and the names in paths. The KIPs' paths are under `/admin`.
 
 Each component of a path is validated here, so that no topic name, digest or number from outside can address a node
 other than its own. Topic names need no escaping: the characters that Kafka allows are allowed in a path.
@@ -40,24 +40,6 @@ CHUNK_PREFIX = f"{REASSIGN_CHUNKS}/chunk_"
 REASSIGNMENTS = "/admin/reassignments"
 #: The id of the journal, which is also stored with its rows.
 JOURNAL = "/steward/journal"
-#: The times since which live brokers have had replicas in failed log directories.
-FAILED_LOG_DIRS = "/steward/failed_log_dirs"
-#: The last observed `REASSIGN_CANCEL` node, and the reassignments that were in flight then.
-DISABLE_OBSERVED = "/steward/disable_observed"
-#: Throttle leases: changes of Kafka's configuration that must be released.
-LEASES = "/steward/throttle_leases"
-
-#: The last event that announced that pending replicas can be filled.
-FILL_EVENT = "/steward/fill_event"
-#: Brokers that joined and are empty.
-EMPTY_BROKERS = "/steward/empty_brokers"
-#: Partitions that are out of sync or being reassigned, with the time since which they are.
-UNSETTLED = "/steward/unsettled"
-#: The lease of the watch, and the events to which watches listen that stand by: `<event>`.
-WATCH = "/steward/watch"
-LEASE = "lease"
-WATCH_LEASE = f"{WATCH}/{LEASE}"
-
 #: The longest path that every backend accepts, in characters.
 MAX_PATH = 1024
 #: Broker ids and partition numbers are int32 in Kafka.
@@ -124,10 +106,7 @@ PARTITION: NodeName[int] = NodeName("partition, a whole number from 0 to 2147483
 TOPIC: NodeName[str] = NodeName(f"topic: {_FORM}", _parse_topic)
 REQUEST: NodeName[str] = NodeName("request: at most 900 printable characters", _parse_request_name)
 DIGEST: NodeName[str] = NodeName(f"plan: {_FORM}", _parse_topic)
-SETTING: NodeName[str] = NodeName(f"setting of Kafka: {_FORM}", _parse_topic)
-EVENT: NodeName[str] = NodeName(f"event of the watch: {_FORM}", _parse_topic)
 _CHUNK: NodeName[str] = NodeName(f"chunk: {_FORM}", _parse_topic)
-_LEASED: NodeName[str] = NodeName(f"kind or name of what a throttle is on: {_FORM}", _parse_topic)
 
 
 def is_topic(value: object) -> bool:
@@ -138,11 +117,6 @@ def is_topic(value: object) -> bool:
 def is_broker_or_partition_id(value: object) -> bool:
     """Return whether `value` is a valid broker id or partition number."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_ID
-
-
-def watch_event(event: str) -> str:
-    """Return the path of an event of the watch."""
-    return f"{WATCH}/{event}"
 
 
 def failed_broker(broker: int) -> str:
@@ -175,41 +149,11 @@ def chunk(name: str) -> str:
     return f"{REASSIGN_CHUNKS}/{_CHUNK.validate(name)}"
 
 
-def leases_of(kind: str) -> str:
-    """Return the parent path of the throttle leases of `kind` "broker" or "topic"; its children are named by them."""
-    return f"{LEASES}/{_LEASED.validate(kind)}"
-
-
-def lease(kind: str, name: str, config: str) -> str:
-    """Return the path of the throttle lease on the setting `config` of a broker or topic."""
-    return f"{leases_of(kind)}/{_LEASED.validate(name)}/{SETTING.validate(config)}"
-
-
-def parse_lease_path(path: str) -> tuple[str, str, str] | None:
-    """Return kind, broker or topic, and setting of the throttle lease at `path`; None if no lease has such a path."""
-    names = path.removeprefix(f"{LEASES}/").split("/")
-    if (
-        len(names) != 3
-        or not all(map(is_topic, names))
-        or (names[0] == "broker" and broker_from_name(names[1]) is None)
-    ):
-        return None
-    return names[0], names[1], names[2]
-
-
 def validate_path(path: str) -> str:
     """Return `path` unchanged. Raises RequestError unless it is valid in every backend."""
     if not is_path(path):
         raise RequestError(f"{path[:80]!r} is not a path in the journal; a path looks like /admin/failed_brokers/3.")
     return path
-
-
-def is_mailed(path: str) -> bool:
-    """Return whether the node at `path` is in ZooKeeper, if the journal has one; all others are in the database.
-
-    The journal's id is in both, in the database as a row.
-    """
-    return path == JOURNAL or not (path == "/steward" or path.startswith("/steward/"))
 
 
 def is_path(path: str) -> bool:

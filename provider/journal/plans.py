@@ -25,7 +25,7 @@ from kafka_steward.journal.kip_documents import Chunk, ChunkPartition
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.observed import ApprovalState
 from kafka_steward.journal.records import Approval, Cause, MoveRow, MoveState, Phase, PlanRecord
-from kafka_steward.journal.tree import Node, Tree, remove
+from kafka_steward.journal.tree import Documents, Node, remove
 
 if TYPE_CHECKING:
     from kafka_steward.journal.sql.moves import MoveTable
@@ -42,7 +42,7 @@ ORPHAN_MS = 3_600_000
 class ChunkNodes:
     """The chunk nodes of one tree."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Documents) -> None:
         self._tree = tree
 
     def write(self, record: PlanRecord, moves: Sequence[Move], only: Collection[int] | None = None) -> tuple[str, ...]:
@@ -74,9 +74,8 @@ class ChunkNodes:
         nodes = self._tree.read([paths.chunk(name) for name in sorted(set(names) & set(there))])
         self._tree.delete_all([node for node in nodes if node is not None])
 
-    def delete_stale(self, is_done: Callable[[str], bool]) -> None:
-        """Delete old chunks of plans that have ended or were never published; keep chunks that a user wrote."""
-        oldest_ms = self._tree.now_ms() - ORPHAN_MS
+    def delete_stale(self, oldest_ms: int, is_done: Callable[[str], bool]) -> None:
+        """Delete the chunks before `oldest_ms` of plans that have ended or are unknown; keep those of users."""
         for node, chunk in self._read_chunk_nodes():
             if chunk.plan is not None and node.modified_ms < oldest_ms and is_done(chunk.plan):
                 remove(self._tree, node)
@@ -100,16 +99,17 @@ def _chunk_partition(move: Move) -> ChunkPartition:
 class Plans:
     """The plans of one cluster. Any method may raise JournalUnreachable.
 
-    `transaction` and `project` are those of `Journal`.
+    `now_ms`, `transaction` and `project` are those of `Journal`.
     """
 
     def __init__(
         self,
-        tree: Tree,
+        tree: Documents,
         moves: MoveTable,
         plans: PlanTable,
         cluster_id: str,
         *,
+        now_ms: Callable[[], int],
         transaction: Callable[[], AbstractContextManager[object]],
         project: Callable[[Callable[[], None]], None],
     ) -> None:
@@ -118,6 +118,7 @@ class Plans:
         self._table = moves
         self._plans = plans
         self._cluster_id = cluster_id
+        self._now_ms = now_ms
         self._transaction = transaction
         self._project = project
 
@@ -132,7 +133,7 @@ class Plans:
             return known
         # The record names the nodes of the chunks. Without a record, they are reused by the next attempt, or deleted.
         names = self._chunks.write(record, moves)
-        now_ms = self._tree.now_ms()
+        now_ms = self._now_ms()
         written = replace(
             record, chunks=names, partitions=len(moves), published_ms=now_ms, stepped_ms=now_ms, revision=0
         )
@@ -341,7 +342,7 @@ class Plans:
                 self._table.delete(digest)
                 self._plans.delete(digest)
         self._plans.delete_proposals(before_ms)
-        self._chunks.delete_stale(self._is_plan_done)
+        self._chunks.delete_stale(self._now_ms() - ORPHAN_MS, self._is_plan_done)
         return gone
 
     def _check_row_count(self, digest: str, number: int, record: PlanRecord | None) -> None:

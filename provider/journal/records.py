@@ -1,30 +1,20 @@
-"""Our own documents, each with its `version`.
-
-The plan slot, the step lock and throttle leases; deferred work: pending replicas (KIP-409), partitions that wait for
-brokers, and empty brokers that an expand is to fill. `PlanRecord` and `MoveRow` are no documents: they are rows of the
-database, a plan and the state of one of its partitions.
-"""
+"""Our own records: plans, moves and the rest of our state, as the rows of the database hold them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any, NamedTuple
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.document import Document, FieldPresence, FieldReader, Words, json_excerpt
 from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, CancelRequest, FailedBroker, InFlight
 from kafka_steward.journal.listing import DocumentCollection
-from kafka_steward.journal.paths import BROKER, EVENT, PARTITION, REQUEST, SETTING, TOPIC
-from kafka_steward.journal.tree import Node, Tree
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from kafka_steward.journal.paths import BROKER, PARTITION, REQUEST, TOPIC
+from kafka_steward.journal.state import Noun, parse_partition
+from kafka_steward.journal.tree import Node
 
 
 class PlanStatus(str, Enum):
@@ -66,14 +56,6 @@ class PlanStatus(str, Enum):
         """True if it is preempted or idle: it goes on without a decision of a person."""
         return self in {PlanStatus.PREEMPTED, PlanStatus.IDLE}
 
-
-#: An entry of `follower.replication.throttled.replicas` or a rate, as a plan leases them.
-_ENTRY = re.compile(r"[0-9]{1,10}:[0-9]{1,10}|[0-9]{1,19}")
-
-_RATE = re.compile(r"-?[0-9]{1,19}")
-
-#: The limit of a step lock's time to live: a lock of more than an hour was not written by Kafka Steward.
-_LONGEST_TTL_MS = 3_600_000
 
 _FINISHED = {
     PlanStatus.COMPLETED,
@@ -167,21 +149,9 @@ class Approval:
     answered_ms: int | None = None
 
 
-def _read_throttle_entries(fields: FieldReader, key: str) -> dict[str, tuple[str, ...]]:
-    by_plan = fields.object(key)
-    plans = sorted(by_plan.remaining())
-    strange = next((plan for plan in plans if not paths.is_digest(plan)), None)
-    if strange is not None:
-        by_plan.raise_error(f"names the plan {json_excerpt(strange)}, which is not a valid digest")
-    entries = {plan: by_plan.texts(plan) for plan in plans}
-    if not all(_ENTRY.fullmatch(each) for several in entries.values() for each in several):
-        fields.raise_error("has entries other than <partition>:<broker>, or a rate")
-    return entries
-
-
 @dataclass(frozen=True)
-class ThrottleLease(Document):
-    """`/steward/throttle_leases/...`: a throttle lease, a setting of Kafka that we changed temporarily.
+class ThrottleLease:
+    """A throttle lease: a setting of Kafka that we changed temporarily.
 
     `before` is the previous value (None: it was not set). `entries` maps each plan to the entries that it added to a
     list setting, or to the one rate that it requests. `ours` is the rate that we set, None while a rate of another
@@ -193,40 +163,44 @@ class ThrottleLease(Document):
 
     before: str | None
     ours: str | None
-    entries: Annotated[Mapping[str, tuple[str, ...]], _read_throttle_entries] = field(default_factory=dict, hash=False)
-    earlier: Annotated[tuple[str, ...], FieldPresence.OMITTED] = ()
+    entries: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    earlier: tuple[str, ...] = ()
     external: str | None = None
-    external_for_all: Annotated[bool, FieldPresence.OMITTED] = False
+    external_for_all: bool = False
+
+
+class LeaseKey(NamedTuple):
+    """What a lease is on: a setting of a topic, or of a broker, which is named by its id."""
+
+    name: str
+    setting: str
 
     @classmethod
-    def from_fields(cls, fields: FieldReader, source: str | None) -> Self:
-        """Build the lease. A rate of ours, and the one before it, are numbers."""
-        lease = super().from_fields(fields, source)
-        rates = [lease.before, lease.ours, lease.external]
-        if (lease.ours is not None or lease.earlier or lease.external is not None) and not all(
-            each is None or _RATE.fullmatch(each) for each in rates
-        ):
-            fields.raise_error(
-                f"has the rates {json_excerpt(rates)} where whole numbers of bytes per second are expected"
-            )
-        return lease
+    def parse(cls, text: str) -> LeaseKey:
+        """Return the key of its text."""
+        return cls(*text.split("/"))
+
+    def __str__(self) -> str:
+        return "/".join(self)
 
 
 @dataclass(frozen=True)
-class PendingReplicas(Document):
-    """`/steward/pending_replicas/<topic>/<partition>`: its replicas, with a placeholder -1, -2, … per pending replica.
+class PendingReplicas:
+    """The replicas of a partition, with a placeholder -1, -2, … per pending replica.
 
     The placeholders are those of KIP-409, which proposes that Kafka itself keeps them in the assignment. Without a
-    `topic_id`, the topic was about to be created, or Kafka is too old to have topic ids.
+    `topic_id`, the topic was about to be created, or Kafka is too old to have topic ids. `recorded_ms` is the time at
+    which they were recorded first.
     """
 
-    #: Brokers that had a replica when the document was written, then the placeholders.
-    replicas: Annotated[Assignment, FieldReader.replicas]
+    #: Brokers that had a replica when the row was written, then the placeholders.
+    replicas: Assignment
     topic_id: str | None = None
+    recorded_ms: int = field(default=0, compare=False)
 
     @classmethod
-    def from_brokers(cls, brokers: Assignment, target_rf: int, topic_id: str | None = None) -> Self:
-        """Make the document for a partition that has replicas on `brokers` and a target of `target_rf` replicas."""
+    def from_brokers(cls, brokers: Assignment, target_rf: int, topic_id: str | None = None) -> PendingReplicas:
+        """Return the value for a partition that has replicas on `brokers` and a target of `target_rf` replicas."""
         missing = max(0, target_rf - len(brokers))
         return cls((*brokers, *range(-1, -1 - missing, -1)), topic_id)
 
@@ -242,20 +216,20 @@ class PendingReplicas(Document):
 
 
 @dataclass(frozen=True)
-class DeferredPartitions(Document):
-    """`/steward/deferred_partitions/<topic>`: a deferred request for partitions, until there are brokers for them.
+class DeferredPartitions:
+    """A deferred request for partitions of a topic, until there are brokers for them.
 
     `count` is the total number of partitions that the topic will then have.
     """
 
-    count: Annotated[int, partial(FieldReader.integer, low=1, high=paths.MAX_ID)]
+    count: int
     topic_id: str | None = None
-    asked_by: Annotated[Words, FieldPresence.OMITTED] = ""
+    asked_by: str = ""
 
 
 @dataclass(frozen=True)
-class FillEvent(Document):
-    """`/steward/fill_event`: the watch's last event for pending replicas, and the brokers eligible for them then.
+class FillEvent:
+    """The watch's last event for pending replicas, and the brokers eligible for them then.
 
     `announced_ms` is the time of the event in milliseconds, by the journal's clock.
     """
@@ -264,29 +238,24 @@ class FillEvent(Document):
     brokers: Assignment = ()
 
 
-def _read_times(fields: FieldReader, key: str) -> dict[str, int]:
-    times = fields.object(key)
-    return {name: times.integer(name) for name in sorted(times.remaining())}
-
-
 @dataclass(frozen=True)
-class UnsettledPartitions(Document):
-    """`/steward/unsettled`: what keeps a cluster from being fully replicated, with the time since which it does.
+class UnsettledPartitions:
+    """What keeps a cluster from being fully replicated, with the time since which it does.
 
     `out_of_sync_ms` has partitions, as `t-0`, with a replica out of sync on a live broker, `reassigning_ms` those that
     are being reassigned, `down_ms` has dead brokers. `polled_ms` is the time of the last poll that found any of them.
     Times are by the journal's clock, in milliseconds since 1970.
     """
 
-    out_of_sync_ms: Annotated[Mapping[str, int], _read_times] = field(default_factory=dict, hash=False)
-    reassigning_ms: Annotated[Mapping[str, int], _read_times] = field(default_factory=dict, hash=False)
-    down_ms: Annotated[Mapping[str, int], _read_times] = field(default_factory=dict, hash=False)
+    out_of_sync_ms: Mapping[str, int] = field(default_factory=dict, hash=False)
+    reassigning_ms: Mapping[str, int] = field(default_factory=dict, hash=False)
+    down_ms: Mapping[str, int] = field(default_factory=dict, hash=False)
     polled_ms: int = 0
 
 
 @dataclass(frozen=True)
-class EmptyBrokersDocument(Document):
-    """`/steward/empty_brokers`: brokers that were observed to be live and empty, and the state of their claims.
+class BrokerClaims:
+    """Brokers that were observed to be live and empty, and the state of their claims.
 
     `unclaimed` lists the brokers that no run has claimed, even if a fill has placed replicas on them since. `known`
     lists the brokers that a run claimed or that held replicas, as long as they are live. `announced_ms` is the time of
@@ -302,27 +271,24 @@ class EmptyBrokersDocument(Document):
 
 
 @dataclass(frozen=True)
-class WatchLease(Document):
-    """`/steward/watch/lease`: the watch that polls the cluster for all, and for how long without renewal.
+class WatchLease:
+    """The watch that polls the cluster for all, and for how long without renewal.
 
     `polled` is False from the time at which a watch takes the lease until its first successful poll.
     """
 
     owner: str
-    ttl_ms: Annotated[int, partial(FieldReader.integer, low=1, high=_LONGEST_TTL_MS)]
+    ttl_ms: int
     polled: bool = False
 
 
 @dataclass(frozen=True)
-class ListenedEvent(Document):
-    """`/steward/watch/<event>`: an event to which a watch listens that stands by, as the watch with the lease emits it.
+class KnownCluster:
+    """The cluster that answered at some bootstrap servers, and the Airflow connection that has them."""
 
-    `at_ms` is its time, 0 as long as there is none; `brokers` and `alerts` are those that the event is about.
-    """
-
-    at_ms: int = 0
-    brokers: Assignment = ()
-    alerts: tuple[str, ...] = ()
+    conn_id: str
+    bootstrap: str
+    cluster_id: str
 
 
 class MoveState(str, Enum):
@@ -457,15 +423,6 @@ def _rebuild_restart(node: Node) -> str:
 FAILED_BROKERS = DocumentCollection(paths.FAILED_BROKERS, (BROKER,), FailedBroker.from_node, _rebuild_failed_broker)
 RESTARTS = DocumentCollection(paths.ROLLING_BOUNCE, (BROKER,), AnnouncedRestartDocument.from_node, _rebuild_restart)
 IN_FLIGHT = DocumentCollection(paths.REASSIGNMENTS, (TOPIC, PARTITION), InFlight.from_node)
-PENDING_REPLICAS = DocumentCollection("/steward/pending_replicas", (TOPIC, PARTITION), PendingReplicas.from_node)
-DEFERRED_PARTITIONS = DocumentCollection("/steward/deferred_partitions", (TOPIC,), DeferredPartitions.from_node)
-RATES = DocumentCollection(paths.leases_of("broker"), (BROKER, SETTING), ThrottleLease.from_node)
-THROTTLED_TOPICS = DocumentCollection(paths.leases_of("topic"), (TOPIC, SETTING), ThrottleLease.from_node)
-WATCH: DocumentCollection[WatchLease | ListenedEvent] = DocumentCollection(
-    paths.WATCH,
-    (EVENT,),
-    lambda node: (WatchLease if node.path == paths.WATCH_LEASE else ListenedEvent).from_node(node),
-)
 REQUESTS: DocumentCollection[None] = DocumentCollection(
     paths.REASSIGNMENT_REQUESTS, (REQUEST,), lambda _: None, names_only=True, looked_below=1_000
 )
@@ -474,13 +431,17 @@ WRITTEN: tuple[DocumentCollection[Any], ...] = (
     FAILED_BROKERS,
     RESTARTS,
     IN_FLIGHT,
-    PENDING_REPLICAS,
-    DEFERRED_PARTITIONS,
-    WATCH,
     REQUESTS,
 )
 
-
-def list_throttle_leases(tree: Tree) -> list[ThrottleLease]:
-    """Return the throttle leases of all plans. Raises DocumentError for a corrupt one, which must be re-created."""
-    return [each.document for collection in (RATES, THROTTLED_TOPICS) for each in collection.list_all(tree)]
+THROTTLE_LEASES: Noun[LeaseKey, ThrottleLease] = Noun("throttle_leases", ThrottleLease, LeaseKey.parse)
+PENDING_REPLICAS: Noun[TopicPartition, PendingReplicas] = Noun("pending_replicas", PendingReplicas, parse_partition)
+DEFERRED_PARTITIONS: Noun[str, DeferredPartitions] = Noun("deferred_partitions", DeferredPartitions)
+FILL_EVENT: Noun[str, FillEvent] = Noun("fill_event", FillEvent)
+UNSETTLED: Noun[str, UnsettledPartitions] = Noun("unsettled", UnsettledPartitions)
+EMPTY_BROKERS: Noun[str, BrokerClaims] = Noun("empty_brokers", BrokerClaims)
+#: By a hash of the servers. These rows precede the id of a cluster, so that they are of `NO_CLUSTER`.
+KNOWN_CLUSTERS: Noun[str, KnownCluster] = Noun("known_clusters", KnownCluster)
+#: What stands in place of a cluster's id, and is the id of none.
+NO_CLUSTER = "connections"
+WATCH_LEASE: Noun[str, WatchLease] = Noun("watch_lease", WatchLease)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from itertools import chain
@@ -19,7 +18,6 @@ from kafka_steward.errors import JournalError, RequestError
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, StoredAuditRecord
 from kafka_steward.journal.listing import QUARANTINE
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Tree
 
 
 def archive_audit(
@@ -72,16 +70,6 @@ def _write_archive(
     return ids
 
 
-_MOVED_ASIDE = re.compile(re.escape(QUARANTINE) + r"/doc_\d{1,19}")
-
-#: The maximum number of documents that are deleted per call.
-_MOST = 1000
-
-
-def delete_old_documents(tree: Tree, before_ms: int) -> None:
-    """Delete documents that were quarantined before `before_ms` of the journal's clock, with their texts."""
-    for node in [node for node in tree.below(QUARANTINE) if node.modified_ms < before_ms][:_MOST]:
-        if _MOVED_ASIDE.fullmatch(node.path):  # a node with another name was not written by Kafka Steward
-            for text in tree.below(node.path):
-                tree.discard(text)
-            tree.discard(node)
+def delete_old_documents(journal: Journal, before_ms: int) -> None:
+    """Delete documents that were quarantined before `before_ms` of the journal's clock."""
+    journal.state.purge(QUARANTINE.name, before_ms)

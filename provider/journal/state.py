@@ -32,13 +32,17 @@ ONLY = ""
 class Noun(Generic[K, T]):
     """What rows of a kind are about: the name in the table, the dataclass of their values, and the form of their keys.
 
-    `parse_key` makes a key of its text, which `str` makes unless `format_key` does.
+    `parse_key` makes a key of its text, which is what `str` makes of it.
     """
 
     name: str
     kind: type[T]
     parse_key: Callable[[str], Any] = str
-    format_key: Callable[[K], str] = str
+
+    def decode(self, text: str) -> T:
+        """Return the value of its text. Raises ValueError, TypeError, KeyError and AttributeError."""
+        value: T = _decoder(cast("Any", self.kind))(json.loads(text))
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,9 @@ class State(Protocol):
     def delete(self, noun: str, rows: Sequence[StoredRow]) -> bool:
         """Delete rows of a noun, all or none; False if one of them was changed or deleted since it was read."""
 
+    def purge(self, noun: str, before_ms: int) -> None:
+        """Delete the rows of a noun that were changed last before this time."""
+
     def one_read(self) -> AbstractContextManager[None]:
         """Let the reads of this thread in the block be answered by one request, as in `Documents.one_read`."""
 
@@ -114,7 +121,7 @@ class Rows(Generic[K, T]):
 
     def get(self, key: K) -> Row[K, T] | None:
         """Return the row with this key; None if there is none."""
-        return next(iter(self._select(self.noun.format_key(key))), None)
+        return next(iter(self._select(str(key))), None)
 
     def all(self) -> list[Row[K, T]]:
         """Return all rows, sorted by their keys."""
@@ -148,8 +155,7 @@ class Rows(Generic[K, T]):
     def read(self, stored: StoredRow) -> Row[K, T]:
         """Return a row as it was stored. Raises JournalError."""
         try:
-            value = _decoder(cast("Any", self.noun.kind))(json.loads(stored.text))
-            return Row(self.noun.parse_key(stored.key), value, stored)
+            return Row(self.noun.parse_key(stored.key), self.noun.decode(stored.text), stored)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise JournalError(
                 f"The row {printable(stored.key)} of {stored.noun} in the journal's table steward_state cannot be "
@@ -160,14 +166,14 @@ class Rows(Generic[K, T]):
         return [self.read(each) for each in self.state.select([(self.noun.name, key)])]
 
     def _write(self, values: Mapping[K, T], seen: Mapping[K, Row[K, T]]) -> dict[K, Row[K, T]]:
-        keys = {self.noun.format_key(key): key for key in values}
+        keys = {str(key): key for key in values}
         texts = {text: encode(values[key]) for text, key in keys.items()}
         known = {row.stored.key: row.stored for row in seen.values()}
         written = self.state.write(self.noun.name, texts, known) if texts else []
         return {keys[row.key]: Row(keys[row.key], values[keys[row.key]], row) for row in written or ()}
 
     def _conflict(self, keys: Collection[K]) -> VersionConflict:
-        named = self.noun.format_key(min(keys, key=str))
+        named = str(min(keys, key=str))
         return VersionConflict(f"{self.noun.name} {named} was changed since it was read; read it again.")
 
 

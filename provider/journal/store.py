@@ -14,9 +14,8 @@ from kafka_steward.journal.audit import Audit
 from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.locks import TTL_MS, PlanSlot, StepLock, new_holder_name
 from kafka_steward.journal.plans import Plans
-from kafka_steward.journal.split_tree import SplitTree
 from kafka_steward.journal.state import Noun, Rows, State
-from kafka_steward.journal.tree import Tree
+from kafka_steward.journal.tree import Documents
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -39,7 +38,7 @@ class Journal:
         self,
         cluster_id: str,
         *,
-        tree: Tree,
+        tree: Documents,
         state: State,
         audit: Audit,
         plans: Plans,
@@ -165,6 +164,7 @@ def open_journal(
     """
     # SQLAlchemy and kazoo are imported only here, so that parsing a DAG does not import them.
     from kafka_steward.journal.sql.database import open_database  # noqa: PLC0415
+    from kafka_steward.journal.sql.state import StateTable  # noqa: PLC0415
     from kafka_steward.journal.sql.tree import SqlTree  # noqa: PLC0415
     from kafka_steward.journal.sql.view import Views  # noqa: PLC0415
 
@@ -172,23 +172,22 @@ def open_journal(
         database = open_database(url, cluster_id, host or platform.node())
         opened.callback(database.close)
         views = Views(database)
-        state = SqlTree(views)
+        state = StateTable(views)
         if zookeeper is None:
-            journal = _build_journal(views, state, None, compare)
+            journal = _build_journal(views, state, SqlTree(views), None, compare)
         else:
             from kafka_steward.journal.zookeeper.tree import ZkTree  # noqa: PLC0415
 
-            tree = ZkTree(zookeeper, lambda node, reason: quarantine_document(both, node, reason, None))
+            tree = ZkTree(zookeeper, lambda node, reason: quarantine_document(tree, state, node, reason, None))
             opened.callback(tree.close)
             tree.require_cluster(cluster_id)
-            both = SplitTree(state, tree)
-            journal = _build_journal(views, both, zookeeper.place, compare)
+            journal = _build_journal(views, state, tree, zookeeper.place, compare)
             tree.revoke_open_access()
         opened.pop_all()  # from here on, the journal closes them
         return journal
 
 
-def _build_journal(views: Views, tree: Tree, tree_place: str | None, compare: bool) -> Journal:
+def _build_journal(views: Views, state: State, tree: Documents, tree_place: str | None, compare: bool) -> Journal:
     """Return the journal over rows and tree. `tree_place` is the location of a tree outside the database."""
     from kafka_steward.journal.identity import HostOpenings, bind_rows_to_tree, ensure_identity  # noqa: PLC0415
     from kafka_steward.journal.sql.audit import AuditTable  # noqa: PLC0415
@@ -196,7 +195,6 @@ def _build_journal(views: Views, tree: Tree, tree_place: str | None, compare: bo
     from kafka_steward.journal.sql.moves import MoveTable  # noqa: PLC0415
     from kafka_steward.journal.sql.plan_reports import PlanReports  # noqa: PLC0415
     from kafka_steward.journal.sql.plans import PlanTable  # noqa: PLC0415
-    from kafka_steward.journal.sql.state import StateTable  # noqa: PLC0415
     from kafka_steward.journal.sql.watch_reports import WatchReports  # noqa: PLC0415
 
     database = views.database
@@ -211,13 +209,14 @@ def _build_journal(views: Views, tree: Tree, tree_place: str | None, compare: bo
         MoveTable(database),
         PlanTable(database, views.plans),
         database.cluster_id,
+        now_ms=views.now_ms,
         transaction=database.write_transaction,
         project=project,
     )
     return Journal(
         database.cluster_id,
         tree=tree,
-        state=StateTable(views),
+        state=state,
         audit=Audit(AuditTable(database)),
         plans=plans,
         transaction=database.write_transaction,

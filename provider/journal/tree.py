@@ -8,8 +8,7 @@ Nodes of other clients may have any name that the backend accepts, and any size:
 read returns more of a text than one character beyond MAX_BYTES. `paths` validates names before they are used.
 
 A document has no children. On ZooKeeper a parent may still be listed after its last child was deleted. Versions are
-comparable only within one lifetime of a node: a re-created node starts at 0 again. Therefore a node that a late writer
-must not affect, such as a lock, is never deleted, only changed.
+comparable only within one lifetime of a node: a re-created node starts at 0 again.
 
 `put_new`, `replace_text`, `put` and `remove` change a node only if it is unchanged since the caller read it. A
 concurrent change is never overwritten: the function then returns None or False, and the caller decides whether to read
@@ -111,13 +110,6 @@ class Documents(Protocol):
         """Close the connections of the tree. Harmless when called twice."""
 
 
-class Tree(Documents, Protocol):
-    """The documents of a journal, with its clock."""
-
-    def now_ms(self) -> int:
-        """Return the time of the backend's clock, which is the journal's clock."""
-
-
 def encode_data(path: str, data: str) -> bytes:
     """Return the document as bytes. Raises DocumentError if some backend could not store it unchanged."""
     try:
@@ -152,7 +144,7 @@ def version_conflict_error(path: str, version: int) -> VersionConflict:
 _log = logging.getLogger(__name__)
 
 
-def put_new(tree: Tree, path: str, text: str) -> Node | None:
+def put_new(tree: Documents, path: str, text: str) -> Node | None:
     """Create a node and return it; return None if it exists already."""
     try:
         return tree.create(path, text)
@@ -160,19 +152,19 @@ def put_new(tree: Tree, path: str, text: str) -> Node | None:
         return None
 
 
-def replace_text(tree: Tree, node: Node, text: str) -> Node | None:
+def replace_text(tree: Documents, node: Node, text: str) -> Node | None:
     """Change a node that is unchanged since it was read; return None if it was changed or deleted."""
     with suppress(NodeMissing, VersionConflict):
         return tree.set(node.path, text, version=node.version)
     return None
 
 
-def put(tree: Tree, path: str, known: Node | None, text: str) -> Node | None:
+def put(tree: Documents, path: str, known: Node | None, text: str) -> Node | None:
     """Create the node at `path`, or change it if it is `known`; return None after a concurrent change of it."""
     return put_new(tree, path, text) if known is None else replace_text(tree, known, text)
 
 
-def remove(tree: Tree, node: Node) -> bool:
+def remove(tree: Documents, node: Node) -> bool:
     """Delete a node that is unchanged since it was read; return False if it was changed or deleted."""
     with suppress(NodeMissing, VersionConflict):
         tree.delete(node.path, version=node.version)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from kafka_steward.journal.observed import CheckReport, CheckState, PlanReport, ProgressReport
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import KNOWN_CLUSTERS, NO_CLUSTER, PlanStatus
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.dialect import now_ms
 from kafka_steward.journal.sql.plan_reports import plan_from_row, progress_from_row, without_details
@@ -23,8 +22,8 @@ from kafka_steward.page_data.reader import JournalReader
 #: Milliseconds without a report of its watch after which a cluster counts as unwatched. Reports come once a minute.
 UNWATCHED_MS = 180_000
 
-#: The key of the tree under which the hook stores the ids of clusters, and the most of them that are read.
-_CONNECTIONS, _MOST_CONNECTIONS = "connections", 1_000
+#: The most connections of which the clusters are read.
+_MOST_CONNECTIONS = 1_000
 
 #: The check of the watch that finds failed brokers.
 FAILURES = "failures"
@@ -189,15 +188,12 @@ def _summaries(reader: JournalReader, cluster_id: str | None) -> list[ClusterSum
 
 
 def _connections(opened: sa.Connection) -> Iterator[tuple[str, str]]:
-    """Yield the connections in the documents by which the hook knows clusters again, with the ids of their clusters."""
-    node = tables.node
-    below = (node.c.path > "/steward/connections/") & (node.c.path < "/steward/connections0")
-    query = sa.select(node.c.data).where((node.c.cluster_id == _CONNECTIONS) & below).limit(_MOST_CONNECTIONS)
-    for text in opened.execute(query).scalars():
-        with suppress(ValueError, RecursionError):
-            document = json.loads(text)
-            if isinstance(document, dict) and isinstance(document.get("conn_id"), str):
-                yield document["conn_id"], str(document.get("cluster_id"))
+    """Yield the connections in the rows by which the hook knows clusters again, with the ids of their clusters."""
+    state = tables.state.c
+    mine = (state.cluster_id == NO_CLUSTER) & (state.noun == KNOWN_CLUSTERS.name)
+    for text in opened.execute(sa.select(state.value).where(mine).limit(_MOST_CONNECTIONS)).scalars():
+        known = KNOWN_CLUSTERS.decode(text)
+        yield known.conn_id, known.cluster_id
 
 
 def _unfinished_plans() -> sa.Select[Any]:

@@ -24,6 +24,7 @@ from tests.airflow.people import answer, asked, ended, reported
 from tests.eventually import eventually
 from tests.lost_brokers import lose
 from tests.secured import PASSWORD, Secured, rights_of, secured_cluster, set_of
+from tests.simulated_plan import pending_partitions
 
 __all__ = ["BEFORE", "HALVES", "Evening"]
 
@@ -172,7 +173,7 @@ class Evening:
         self.opened.journal.tree.create(paths.failed_broker(4), FailedBroker(self.opened.journal.now_ms()).to_json())
         ended(self.desk, self._dag("topic"), self._trigger("topic", {}))
         self.opened.journal.tree.delete(paths.failed_broker(4), version=0)
-        pending = self.opened.journal.tree.children(PENDING_REPLICAS.path("pending"))
+        pending = pending_partitions(self.opened.journal, "pending")
         self._pause("fill", paused=False)
         self._pause("expand", paused=False)
         self.sandbox.restart(4)
@@ -180,7 +181,7 @@ class Evening:
         ended(self.desk, self._dag("fill"), run["dag_run_id"])
         facts = reported(self.desk, self._dag("fill"), run["dag_run_id"])
         self._pause("fill", paused=True)
-        left = self.opened.journal.tree.children(PENDING_REPLICAS.parent)
+        left = self.opened.journal.rows(PENDING_REPLICAS).all()
         return {
             **facts,
             "started": run["run_type"],

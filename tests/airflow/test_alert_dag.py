@@ -41,7 +41,7 @@ def test_a_stuck_plan_is_reported_once_and_so_is_its_end(desk: Desk) -> None:
         plans.update(record, status=PlanStatus.ABANDONED, reason="It was given up.")
         ended = f"{desk.conn_id}: Works again (Plan stuck)"
         eventually(lambda: _assert_titles(slack, f"{desk.conn_id}: Plan stuck", ended), within=120, every=1)
-        eventually(lambda: _assert_equal(ALERTS.list_valid(opened.journal.tree), []), within=30, every=1)
+        eventually(lambda: _assert_equal(opened.journal.rows(ALERTS).all(), []), within=30, every=1)
         desk.pause("alert", paused=True)
 
 

@@ -24,7 +24,7 @@ from kafka_steward.assignment import Move
 from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.records import MoveState, Phase, PlanStatus
+from kafka_steward.journal.records import THROTTLE_LEASES, MoveState, Phase, PlanStatus
 from kafka_steward.planning.files.formats import plan_table, read_snapshot, write_plan
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
@@ -168,7 +168,7 @@ class Healing:
         submitted = Counter(row.entry.partition for row in rows if row.entry.action is Action.SUBMIT)
         assert submitted == dict.fromkeys(BEFORE, 1)
         assert not [row for row in rows if row.entry.action in {Action.CANCEL, Action.REQUEST}]
-        assert not self.opened.journal.tree.children("/steward/throttle_leases/topic")
+        assert self.opened.journal.rows(THROTTLE_LEASES).all() == []
 
 
 def parent_of(pid: int) -> int:

@@ -12,6 +12,7 @@ from kafka_steward.sandbox import Sandbox
 from tests.airflow.conftest import DONE, Desk
 from tests.eventually import eventually
 from tests.lost_brokers import lose
+from tests.simulated_plan import pending_partitions
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
 
@@ -56,7 +57,7 @@ def test_a_broker_that_joins_starts_the_fill_which_creates_the_pending_replicas(
     made = desk.trigger(topics, {}, "ann")
     eventually(lambda: assert_state(desk, topics, made, "grow", "success"), within=240)
     assert desk.xcom(topics, made, "create")["pending"] == 3
-    assert opened.journal.tree.children(PENDING_REPLICAS.path(topic)) == ["0", "1", "2", "3"]
+    assert pending_partitions(opened.journal, topic) == [0, 1, 2, 3]
     assert desk.runs(fill) == [], "no live broker can host the pending replicas"
 
     sandbox.restart(4)
@@ -69,7 +70,7 @@ def test_a_broker_that_joins_starts_the_fill_which_creates_the_pending_replicas(
     report = desk.xcom(fill, run["dag_run_id"], "report")
     assert (report["pending"], report["partitions"], report["replicas_moved"], report["lower_bound"]) == (0, 4, 4, 4)
     assert report["sentence"] == "Filled 4 replicas of 4 partitions. No replica is pending."
-    assert opened.journal.tree.children(PENDING_REPLICAS.parent) == []
+    assert opened.journal.rows(PENDING_REPLICAS).all() == []
     assert described(sandbox, topic) == [{"1", "2", "3", "4"}] * 4
     eventually(lambda: assert_state(desk, topics, made, "joined", "success", "deferred"), within=60)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_steward.journal import paths
+from kafka_steward.execution.watch.lease import list_listened_events
+from kafka_steward.journal.records import WATCH_LEASE
 from kafka_steward.sandbox import Sandbox
 from tests.airflow.conftest import Desk
 from tests.eventually import eventually
@@ -35,8 +36,8 @@ def test_each_dag_starts_for_its_own_event_and_one_watch_polls(desk: Desk, sandb
     for dag_id in dag_ids:
         desk.pause(dag_id, paused=False)
     with desk.opened() as opened:
-        tree = opened.journal.tree
-        eventually(lambda: _assert_equal(tree.children(paths.WATCH), [paths.LEASE]), within=120)
+        eventually(lambda: _assert_equal(len(opened.journal.rows(WATCH_LEASE).all()), 1), within=120)
+        assert list_listened_events(opened.journal) == frozenset()
 
         sandbox.kill(4)
         try:

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from kafka_steward.assignment import TopicPartition
 from kafka_steward.cli import Exit
 from kafka_steward.errors import ClusterUnreachable, JournalUnreachable, SettingError
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord
-from kafka_steward.journal.records import PENDING_REPLICAS, PendingReplicas
+from kafka_steward.journal.records import EMPTY_BROKERS, FILL_EVENT, PENDING_REPLICAS, PendingReplicas
+from kafka_steward.journal.state import ONLY
 from kafka_steward.journal.tree import Node
 from tests.cli.scene import Scene
 from tests.protocol.simulated_watch import document
@@ -139,8 +141,8 @@ def test_watch_finds_failed_and_joined_brokers_and_leaves_their_events_to_the_wa
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scene.simulator.create("small", [(1,)])
-    pending = PENDING_REPLICAS.path("small", 0)
-    scene.journal.tree.create(pending, PendingReplicas.from_brokers((1,), 2).to_json())
+    pending = PendingReplicas.from_brokers((1,), 2)
+    scene.journal.rows(PENDING_REPLICAS).put(TopicPartition("small", 0), pending, None)
 
     def interfere(pauses: int) -> None:
         if pauses == 2:
@@ -151,12 +153,12 @@ def test_watch_finds_failed_and_joined_brokers_and_leaves_their_events_to_the_wa
     scene.interfere = interfere
     assert scene.call("watch") == Exit.INTERRUPTED
     assert scene.journal.tree.get(paths.failed_broker(3)) is not None
-    assert scene.journal.tree.get(paths.EMPTY_BROKERS) is not None
+    assert scene.journal.rows(EMPTY_BROKERS).get(ONLY) is not None
     out = capsys.readouterr().out
     assert "1 replica of 1 partition is pending; brokers 2 and 4 can host some." in out
     assert "Broker 3 is down longer than the grace period: 3 will be healed." in out
     assert scene.journal.audit.rows(action=Action.ANNOUNCE) == []
-    assert scene.journal.tree.get(paths.FILL_EVENT) is None
+    assert scene.journal.rows(FILL_EVENT).get(ONLY) is None
 
 
 def test_watch_prints_what_others_wrote_as_one_printable_line(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:

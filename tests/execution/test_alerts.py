@@ -80,7 +80,7 @@ def test_when_a_condition_is_announced_and_what_is_recorded_of_it(case: str) -> 
 def test_what_a_run_has_notified_of_is_notified_of_no_more(simulator: Simulator, journal: Journal) -> None:
     assert list(update_alerts(journal, [STUCK], simulator.now_ms)) == [STUCK.key]
     (alert,) = list_untold(journal)
-    assert (split_key(alert.key[0]), alert.document.sentence) == (("stuck", "3f2a91"), STUCK.sentence)
+    assert (split_key(alert.key), alert.value.sentence) == (("stuck", "3f2a91"), STUCK.sentence)
     assert record_told(journal, alert)
     assert list_untold(journal) == []
     assert not record_told(journal, alert), "another run told them: its record stays"
@@ -88,13 +88,7 @@ def test_what_a_run_has_notified_of_is_notified_of_no_more(simulator: Simulator,
     update_alerts(journal, [], simulator.now_ms)
     (end,) = list_untold(journal)
     assert record_told(journal, end)
-    assert ALERTS.list_valid(journal.tree) == []
-
-
-def test_an_unreadable_alert_is_replaced(simulator: Simulator, journal: Journal) -> None:
-    journal.tree.create(ALERTS.path(STUCK.key), "{")
-    assert list(update_alerts(journal, [STUCK], simulator.now_ms)) == [STUCK.key]
-    assert list_untold(journal)[0].document.sentence == STUCK.sentence
+    assert journal.rows(ALERTS).all() == []
 
 
 def test_the_end_of_an_outage_announced_without_the_journal_is_announced(
@@ -104,7 +98,7 @@ def test_the_end_of_an_outage_announced_without_the_journal_is_announced(
     record_unrecorded_outage(journal, failing, simulator.now_ms)
     simulator.tick()
     assert list(update_alerts(journal, [], simulator.now_ms)) == ["watch_failing.alerts"]
-    assert list_untold(journal)[0].document.ended_ms == simulator.now_ms
+    assert list_untold(journal)[0].value.ended_ms == simulator.now_ms
 
 
 @pytest.mark.parametrize(
@@ -130,21 +124,21 @@ def test_a_plan_stalls_while_the_process_that_steps_it_says_so(journal: Journal)
     recorder = StallRecorder()
     for stalled in ((), (TopicPartition("t", 0),), (TopicPartition("t", 0),)):
         recorder.record(journal, progress(1, stalled=stalled))
-    (stall,) = STALLS.list_valid(journal.tree)
-    assert [each.kind for each in plan_conditions([running], {running.digest: stall.document}, "")] == ["stalled"]
+    (stall,) = journal.rows(STALLS).all()
+    assert [each.kind for each in plan_conditions([running], {running.digest: stall.value}, "")] == ["stalled"]
     recorder.record(journal, progress(1, busy=True))
-    assert STALLS.list_valid(journal.tree), "a step that did nothing knows nothing"
+    assert journal.rows(STALLS).all(), "a step that did nothing knows nothing"
     recorder.record(journal, progress(2))
-    assert STALLS.list_valid(journal.tree) == []
+    assert journal.rows(STALLS).all() == []
 
 
 def test_another_process_removes_the_stall_that_a_crashed_one_left(journal: Journal) -> None:
-    journal.tree.create(STALLS.path(progress(1).digest), Stall(5, "Stalled.").to_json())
+    journal.rows(STALLS).put(progress(1).digest, Stall(5, "Stalled."), None)
     StallRecorder().record(journal, progress(1))
-    assert STALLS.list_valid(journal.tree) == []
+    assert journal.rows(STALLS).all() == []
 
 
 def test_the_stall_of_a_plan_that_has_ended_is_deleted(journal: Journal) -> None:
-    journal.tree.create(STALLS.path("3f2a91"), Stall(5, "Stalled.").to_json())
+    journal.rows(STALLS).put("3f2a91", Stall(5, "Stalled."), None)
     assert read_plan_conditions(journal) == []
-    assert STALLS.list_valid(journal.tree) == []
+    assert journal.rows(STALLS).all() == []

@@ -36,7 +36,8 @@ from kafka_steward.execution.plans.requests import (
 )
 from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.journal import paths
+from kafka_steward.journal.records import UNSETTLED, UnsettledPartitions
+from kafka_steward.journal.state import ONLY
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.planning.shards import SHARD_ROWS
@@ -135,8 +136,7 @@ def test_the_gate_leaves_out_what_no_plan_can_mend_and_names_it(
     assert check_readiness(simulator, journal, rules).sentence.startswith(
         "The cluster is fully replicated, and nothing"
     )
-    kept = json.loads(present(journal.tree.get(paths.UNSETTLED)).data)
-    assert set(map(str, kept.values())) == {"1", "{}", "0"}
+    assert present(journal.rows(UNSETTLED).get(ONLY)).value == UnsettledPartitions()
 
 
 @pytest.mark.parametrize(

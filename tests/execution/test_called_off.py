@@ -139,14 +139,6 @@ def test_a_heal_that_was_planned_meanwhile_is_refused(simulator: Simulator, jour
     assert journal.plans.latest(1) == []
 
 
-def test_a_record_of_an_earlier_version_calls_nothing_off(simulator: Simulator, journal: Journal) -> None:
-    simulator.kill(1)
-    journal.tree.create(RECORD, f'{{"version":1,"first_seen_ms":{simulator.now_ms}}}')
-    assert look(simulator, journal).waiting == {1: simulator.now_ms + GRACE_S * 1000}
-    delete(journal, ENTRY)
-    assert look(simulator, journal).called_off == (1,)
-
-
 def step_return(simulator: Simulator, journal: Journal) -> None:
     simulator.restart(1)
     look(simulator, journal)
@@ -175,9 +167,8 @@ def attempt(step: Callable[[Simulator, Journal], object], faults: Faults) -> Det
         if step is not look:
             look(simulator, journal)
         tree = faults.around("tree", journal.tree)
-        dying = journal_over(
-            journal.cluster_id, tree, journal.state, journal.plans._table, journal.audit._table, journal.plans._plans
-        )
+        tables = journal.plans._table, journal.audit._table, journal.plans._plans
+        dying = journal_over(journal.cluster_id, tree, faults.around("state", journal.state), *tables)
         try:
             step(simulator, dying)
         except (Died, Exception):  # noqa: BLE001 - whatever it met
@@ -195,7 +186,7 @@ def test_a_poll_that_read_before_the_deletion_of_another_process_calls_nothing_o
 
         def delete_before_the_entries_are_read(path: str) -> list[str]:
             if path == paths.FAILED_BROKERS and next(turns, False):
-                assert delete_entry(journal.tree, 1)
+                assert delete_entry(journal, 1)
             return children(path)
 
         journal.tree.children = delete_before_the_entries_are_read  # type: ignore[method-assign]

@@ -16,6 +16,7 @@ from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import ClusterUnreachable
 from kafka_steward.escaping import utc_text
 from kafka_steward.execution.announcements import announce_restart
+from kafka_steward.execution.failures.records import FAILURES
 from kafka_steward.execution.plans.lifecycle import request_cancel
 from kafka_steward.execution.plans.publishing import publish_plan
 from kafka_steward.execution.ports import ClusterContext
@@ -185,7 +186,7 @@ def test_a_healed_broker_is_forgotten(simulator: Simulator, journal: Journal) ->
     fail(simulator, journal)
     publish(simulator, journal).run()
     assert look(simulator, journal).sentence == "Every broker that has replicas is live."
-    assert journal.tree.children("/steward/failures") == []
+    assert journal.rows(FAILURES).all() == []
     assert journal.tree.children("/admin/failed_brokers") == []
 
 
@@ -278,7 +279,7 @@ def test_switched_off_nothing_is_written_and_it_still_reports(simulator: Simulat
     assert (verdict.down, verdict.due, verdict.failed) == ((1,), (), ())
     assert verdict.sentence == "Broker 1 is down; healing is disabled (heal_failure_interval is -1)."
     assert journal.tree.children("/admin") == []
-    assert journal.tree.children("/steward/failures") == []
+    assert journal.rows(FAILURES).all() == []
 
 
 def test_fast_detection_waits_only_for_those_who_announced_it(simulator: Simulator, journal: Journal) -> None:

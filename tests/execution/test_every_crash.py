@@ -38,7 +38,8 @@ from kafka_steward.journal.records import RESTARTS, MoveState, PlanStatus
 from kafka_steward.journal.sql.audit import AuditTable
 from kafka_steward.journal.sql.moves import MoveTable
 from kafka_steward.journal.sql.plans import PlanTable
-from kafka_steward.journal.tree import Tree
+from kafka_steward.journal.state import Rows, State
+from kafka_steward.journal.tree import Documents
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
 from tests.crash import FREE, Died, Faults, points
@@ -284,6 +285,7 @@ NEVER_IN_A_STEP = {
     "audit.rows_before": "read for a copy or an archive",
     "audit.remove": "archives the trail; what is in the file already can be archived again",
     "tree.created_ids": "orders requests without a number by when they were made; a poll can be repeated",
+    "state.everything": "read for a copy",
     "moves.import_rows": "as that of the audit trail",
     "plans.delete": "purges what ended long ago; a purge can be repeated",
     "plans.digests": "read for a copy or an archive",
@@ -313,12 +315,14 @@ def test_every_call_that_a_seam_has_is_made_by_some_scenario() -> None:
     for runner in runners * 2:  # by turns
         runner.step()
     place = healing()
-    place.stores[0].create("/admin/failed_brokers/not-a-broker", "{}")
+    place.stores[0].create("/admin/rolling_bounce/2", "soon")
+    place.stores[0].create("/admin/failed_brokers/not-a-broker/below", "{}")
     looked(place, Faults(calls=counted.calls))
     left = healing()
     left.simulator.broker_defaults[RATE] = "7"
     left_over(left, Faults(calls=counted.calls))
-    seams = {"cluster": ClusterPort, "tree": Tree, "moves": MoveTable, "audit": AuditTable, "plans": PlanTable}
+    seams = {"cluster": ClusterPort, "tree": Documents, "state": State, "moves": MoveTable}
+    seams |= {"audit": AuditTable, "plans": PlanTable}
     there = {f"{seam}.{name}" for seam, kind in seams.items() for name in dir(kind) if not name.startswith("_")}
     free = {f"{seam}.{name}" for seam in seams for name in FREE}
     assert there - free - set(counted.calls) == set(NEVER_IN_A_STEP)
@@ -378,8 +382,8 @@ def test_what_cannot_be_read_is_kept_whatever_dies_while_it_is_moved_aside() -> 
             looked(place, Faults(at, kind))
         looked(place, Faults())
         tree = place.stores[0]
-        kept = [tree.get(f"{QUARANTINE}/{name}/text") for name in tree.children(QUARANTINE)]
-        assert {node.data for node in kept if node is not None} == {"whose is this?", "soon"}
+        kept = {row.value.text for row in Rows(place.state, QUARANTINE).all()}
+        assert kept == {"whose is this?", "soon"}
         assert tree.children("/admin/failed_brokers") == ["1"]
         assert [each.key for each in RESTARTS.list_with_unreadable(tree).found] == [(2,)]
         assert RESTARTS.list_with_unreadable(tree).unreadable == []

@@ -14,6 +14,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Directory
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.announcements import announce_restart
+from kafka_steward.execution.failures.records import FAILED_LOG_DIRS, FAILURES
 from kafka_steward.execution.failures.rules import (
     FailureDecision,
     LivenessView,
@@ -57,7 +58,6 @@ from tests.simulator import Simulator
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 GRACE_S = 10
-NODE = "/steward/failed_log_dirs/2"
 WELL = "Every broker that has replicas is live."
 FAILED = f"{WELL} Broker 2 is live, but its log directory /disk-2 has failed, with 2 replicas"
 
@@ -73,7 +73,7 @@ def test_it_is_named_and_not_healed_unless_that_was_asked_for(simulator: Simulat
         verdict = look(simulator, journal, heal_failed_disks=False)
         assert verdict.sentence == f"{FAILED}; no heal replaces them (heal_failed_disks)."
         assert (verdict.due, verdict.failed, verdict.disks) == ((), (), {2: ("/disk-2",)})
-        assert journal.tree.children("/steward/failed_log_dirs") == []
+        assert journal.rows(FAILED_LOG_DIRS).all() == []
         simulator.tick(2 * GRACE_S)
 
 
@@ -117,17 +117,8 @@ def test_a_disk_that_comes_back_is_forgotten(simulator: Simulator, journal: Jour
     simulator.failed_dirs.clear()
     simulator.topics[T0].offline.clear()
     assert look(simulator, journal).sentence == WELL
-    assert journal.tree.get(NODE) is None
+    assert journal.rows(FAILED_LOG_DIRS).get(2) is None
     assert [row.entry.action.value for row in journal.audit.rows()] == ["detect", "clear"]
-
-
-def test_an_invalid_record_counts_from_when_it_was_written(simulator: Simulator, journal: Journal) -> None:
-    simulator.fail_disk(2, T0)
-    journal.tree.create(NODE, "no JSON")
-    simulator.tick(GRACE_S)
-    assert look(simulator, journal).due == (2,)
-    node = present(journal.tree.get(NODE))
-    assert json.loads(node.data)["announced_ms"] == simulator.now_ms
 
 
 def test_it_is_healed_as_a_brokers_replicas_are(simulator: Simulator, journal: Journal, tmp_path: Path) -> None:
@@ -150,7 +141,7 @@ def test_it_is_healed_as_a_brokers_replicas_are(simulator: Simulator, journal: J
     verdict = look(simulator, journal)
     assert (verdict.due, verdict.failed) == ((), ())
     assert verdict.sentence.endswith("its log directory /disk-2 has failed, with 0 replicas.")
-    assert journal.tree.get(NODE) is None
+    assert journal.rows(FAILED_LOG_DIRS).get(2) is None
 
 
 def test_a_disk_whose_heal_did_what_it_could_stays_handled_when_the_plan_is_archived(
@@ -181,7 +172,7 @@ def test_a_disk_whose_heal_did_what_it_could_stays_handled_when_the_plan_is_arch
     report_log_dirs(ClusterContext(simulator, journal, Settings(), WHO), 2, ["/disk-2"])
     verdict = look(simulator, journal, **rules)
     assert verdict.failed == (2,), "a person reported it since"
-    assert json.loads(present(journal.tree.get(NODE)).data)["healed"]["left"] == 1
+    assert present(present(journal.rows(FAILED_LOG_DIRS).get(2)).value.healed).left == 1
     simulator.kill(1)
     look(simulator, journal, **rules)
     assert not look(simulator, journal, **rules, heal_failure_interval=0).outage, "it counts towards no outage"
@@ -322,7 +313,7 @@ def test_each_broker_with_a_failed_directory_has_a_sentence_of_its_own() -> None
 
 
 REPORTED_GRACE_S = 600
-ENTRY, DISKS = paths.failed_broker(1), "/steward/failed_log_dirs/2"
+ENTRY = paths.failed_broker(1)
 REPORTED = "Broker 1 is reported as failed: its heal is due at once, without the grace period."
 
 
@@ -372,8 +363,7 @@ def test_an_entry_written_by_hand_may_say_the_same(simulator: Simulator, journal
     simulator.tick()
     journal.tree.create(ENTRY, by_hand)
     assert look_after(simulator, journal).failed == (1,), "the entry was written again, which reports it again"
-    record = json.loads(present(journal.tree.get("/steward/failures/1")).data)
-    assert record["reported_ms"] == simulator.now_ms
+    assert present(journal.rows(FAILURES).get(1)).value.reported_ms == simulator.now_ms
 
 
 def test_the_report_outlives_a_heal_that_was_abandoned(simulator: Simulator, journal: Journal) -> None:
@@ -474,7 +464,7 @@ def test_a_reported_log_directory_is_due_at_once_although_disks_are_not_healed(
     simulator.topics[T0].offline.clear()
     simulator.topics[T1].offline.clear()
     look_after(simulator, journal)
-    assert journal.tree.get(DISKS) is None
+    assert journal.rows(FAILED_LOG_DIRS).get(2) is None
 
 
 @pytest.mark.parametrize(
@@ -493,7 +483,7 @@ def test_a_log_directory_that_kafka_does_not_report_as_failed_is_refused(
     with pytest.raises(RequestError) as refused:
         report_log_dirs(context(simulator, journal), broker, log_dirs)
     assert str(refused.value).startswith(words)
-    assert journal.tree.children("/steward/failed_log_dirs") == []
+    assert journal.rows(FAILED_LOG_DIRS).all() == []
 
 
 def test_one_that_holds_nothing_any_more_is_refused(simulator: Simulator, journal: Journal) -> None:
@@ -512,7 +502,7 @@ def test_a_withdrawn_log_directory_is_left_to_the_setting(simulator: Simulator, 
     assert verdict.sentence.endswith("with 1 replica; the grace period ends in 600 s.")
     assert verdict.failed == ()
     assert look_after(simulator, journal).failed == ()
-    assert journal.tree.get(DISKS) is None
+    assert journal.rows(FAILED_LOG_DIRS).get(2) is None
 
 
 def test_a_whole_cluster_is_healthy() -> None:

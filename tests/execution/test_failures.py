@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.errors import DocumentError
 from kafka_steward.execution.failures.rules import (
-    Failure,
     FailureDecision,
     LivenessView,
     NotCounted,
@@ -51,23 +49,6 @@ def judgement(**given: Any) -> FailureDecision:
         "write": (), "clear": (), "announce": (), "due": (), "waiting": {}, "handled": (), "outage": False,
     }  # fmt: skip
     return FailureDecision(**{**nothing, **given})
-
-
-# what is written down
-
-
-def test_a_failure_prints_as_it_was_read_with_what_others_added() -> None:
-    text = '{"version":1,"first_seen_ms":5,"announced_ms":7,"by":"ann"}'
-    assert Failure.from_json(text) == Failure(5, 7, extra={"by": "ann"})
-    assert Failure(5, 7, extra={"by": "ann"}).to_json() == text
-    assert Failure(5).to_json() == '{"version":1,"first_seen_ms":5}'
-    assert Failure.from_json('{ "version": 1, "first_seen_ms": 5 }').to_json() == '{ "version": 1, "first_seen_ms": 5 }'
-
-
-@pytest.mark.parametrize("text", ['{"first_seen_ms":5}', '{"version":0,"first_seen_ms":5}', '{"version":1}'])
-def test_a_document_that_is_no_failure_is_refused(text: str) -> None:
-    with pytest.raises(DocumentError):
-        Failure.from_json(text)
 
 
 def test_a_failure_is_over_when_the_broker_lives_or_has_nothing_left() -> None:

@@ -31,8 +31,8 @@ from kafka_steward.execution.watch.broker_joins import (
     poll_joined_brokers,
     update_empty_brokers,
 )
-from kafka_steward.journal import paths
-from kafka_steward.journal.records import PENDING_REPLICAS, EmptyBrokersDocument, PlanRecord
+from kafka_steward.journal.records import EMPTY_BROKERS, PENDING_REPLICAS, BrokerClaims, PlanRecord
+from kafka_steward.journal.state import ONLY
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, read_snapshot
@@ -210,23 +210,22 @@ def test_a_fill_under_way_is_waited_for() -> None:
 
 def test_on_a_cluster_without_topics_nobody_has_joined() -> None:
     simulator = Simulator.of("1a 2b 3c")
-    assert update_empty_brokers(EmptyBrokersDocument(), simulator.snapshot(), frozenset()).unclaimed == ()
+    assert update_empty_brokers(BrokerClaims(), simulator.snapshot(), frozenset()).unclaimed == ()
 
 
 def test_a_run_that_takes_up_while_the_watch_writes_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
     simulator, journal = three_and_one()
     due(simulator, journal)
-    node = present(journal.tree.get(paths.EMPTY_BROKERS))
-    known = EmptyBrokersDocument.from_node(node)
-    get = journal.tree.get
+    rows, select = journal.rows(EMPTY_BROKERS), journal.state.select
+    row = present(rows.get(ONLY))
 
-    def stale(path: str) -> Any:
-        found = get(path)
-        if path == paths.EMPTY_BROKERS and found is not None and found.version == node.version:
-            journal.tree.set(path, replace(known, announced_ms=1).to_json(), version=found.version)
+    def stale(wanted: Any) -> Any:
+        found = select(wanted)
+        if found == [row.stored]:
+            rows.put(ONLY, replace(row.value, announced_ms=1), row)
         return found
 
-    monkeypatch.setattr(journal.tree, "get", stale)
+    monkeypatch.setattr(journal.state, "select", stale)
     with pytest.raises(VersionConflict, match="it is retried"):
         claim_empty_brokers(simulator, journal, EVERY, "expand/1")
     assert claim_empty_brokers(simulator, journal, EVERY, "expand/1").brokers == (4,)
@@ -346,7 +345,7 @@ def created(cluster: Any, journal: Journal, **settings: str) -> CreateTopicResul
 
 
 def pending(journal: Journal) -> list[str]:
-    return [f"{topic}-{number}" for topic, number in (each.key for each in PENDING_REPLICAS.list_valid(journal.tree))]
+    return [str(row.key) for row in journal.rows(PENDING_REPLICAS).all()]
 
 
 @pytest.mark.parametrize("settings", [{}, RETENTION])

@@ -32,7 +32,9 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import InFlight
 from kafka_steward.journal.records import (
     DEFERRED_PARTITIONS,
+    THROTTLE_LEASES,
     DeferredPartitions,
+    LeaseKey,
     MoveState,
     PendingReplicas,
     ThrottleLease,
@@ -184,7 +186,8 @@ def test_a_topic_keeps_no_other_from_its_throttles_and_no_other_record_in_flight
     for topic, plan in zip(("secret", "u"), UNKNOWN, strict=True):
         simulator.create(topic, [(1, 2, 3)])
         simulator.topic_settings[topic][FOLLOWERS] = "0:4"
-        tree.create(paths.lease("topic", topic, FOLLOWERS), ThrottleLease(None, None, {plan: ("0:4",)}).to_json())
+        lease = ThrottleLease(None, None, {plan: ("0:4",)})
+        journal.rows(THROTTLE_LEASES).put(LeaseKey(topic, FOLLOWERS), lease, None)
         tree.create(paths.reassignment(TopicPartition(topic, 0)), InFlight((1, 2, 3), (4, 2, 3), plan=plan).to_json())
     if lacking == "every right":
         simulator.hidden.add("secret")
@@ -198,14 +201,14 @@ def test_a_topic_keeps_no_other_from_its_throttles_and_no_other_record_in_flight
     with caplog.at_level(logging.INFO):
         run_chores(watch)
     assert simulator.topic_settings["u"] == {}
-    assert tree.children("/steward/throttle_leases/topic") == ["secret"]
+    assert [row.key.name for row in journal.rows(THROTTLE_LEASES).all()] == ["secret"]
     assert tree.children(paths.REASSIGNMENTS) == (["secret"] if lacking == "every right" else [])
     assert any("of secret" in each and "grant our principal" in each for each in caplog.messages)
     simulator.hidden.clear()
     monkeypatch.undo()
     run_chores(watch)
     assert simulator.topic_settings["secret"] == {}
-    assert (tree.children("/steward/throttle_leases/topic"), tree.children(paths.REASSIGNMENTS)) == ([], [])
+    assert (journal.rows(THROTTLE_LEASES).all(), tree.children(paths.REASSIGNMENTS)) == ([], [])
 
 
 @pytest.mark.parametrize("task", ["pause_idle_plans", "delete_stale_in_flight_records", "release_orphaned_throttles"])
@@ -288,10 +291,10 @@ def test_deferred_partitions_of_a_hidden_topic_are_neither_added_nor_dropped(sim
     simulator.create("u", [(1, 2)])
     for topic in ("u", "t"):
         asked = DeferredPartitions(2 if topic == "u" else 7, simulator.topics[TopicPartition(topic, 0)].topic_id)
-        journal.tree.create(DEFERRED_PARTITIONS.path(topic), asked.to_json())
+        journal.rows(DEFERRED_PARTITIONS).put(topic, asked, None)
     simulator.hidden.add("u")
     assert add_deferred_partitions(simulator, journal, WHO) == ["Topic t has 7 partitions, 1 of them new."]
-    assert journal.tree.children(DEFERRED_PARTITIONS.parent) == ["u"]
+    assert [row.key for row in journal.rows(DEFERRED_PARTITIONS).all()] == ["u"]
     looked = poll_joined_brokers(simulator, journal, Settings(), WHO)
     assert looked is not None
     assert looked.due == ()
@@ -303,7 +306,7 @@ def test_a_refusal_of_one_topic_holds_up_no_other_topic(simulator: Simulator, mo
     journal = memory_journal(simulator)
     simulator.create("u", [(1, 2)])
     for topic, count in (("t", 7), ("u", 2)):
-        journal.tree.create(DEFERRED_PARTITIONS.path(topic), DeferredPartitions(count).to_json())
+        journal.rows(DEFERRED_PARTITIONS).put(topic, DeferredPartitions(count), None)
     create, refused = simulator.create_partitions, refusal_error(NOT_AUTHORIZED, None, "adding partitions to topic t")
     monkeypatch.setattr(
         simulator, "create_partitions", lambda topic, count: refused if topic == "t" else create(topic, count)
@@ -311,7 +314,7 @@ def test_a_refusal_of_one_topic_holds_up_no_other_topic(simulator: Simulator, mo
     with pytest.raises(KafkaRefused, match="adding partitions to topic t"):
         add_deferred_partitions(simulator, journal, WHO)
     assert TopicPartition("u", 1) in simulator.topics
-    assert journal.tree.children(DEFERRED_PARTITIONS.parent) == ["t"]
+    assert [row.key for row in journal.rows(DEFERRED_PARTITIONS).all()] == ["t"]
 
 
 def test_a_hidden_topic_is_not_said_to_be_missing_where_partitions_are_added(simulator: Simulator) -> None:

@@ -23,7 +23,7 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.watch.upkeep import run_chores
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanStatus
+from kafka_steward.journal.records import THROTTLE_LEASES, Cause, LeaseKey, MoveRow, MoveState, Phase, PlanStatus
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
 from tests.crash import Faults
@@ -277,7 +277,8 @@ def nothing_is_left(at: Place, call: str) -> None:
     assert not any(entries for of in simulator.topic_settings.values() for entries in of.values()), call
     assert not any(simulator.broker_settings.values()), call
     tree = at.stores[0]
-    assert not [path for path in tree._nodes if path.startswith((paths.REASSIGNMENTS, paths.LEASES))], call
+    assert not [path for path in tree._nodes if path.startswith(paths.REASSIGNMENTS)], call
+    assert not [key for noun, key in at.state.rows if noun == THROTTLE_LEASES.name], call
 
 
 def test_a_stage_that_comes_too_late_for_a_plan_that_is_complete_is_rolled_back() -> None:
@@ -524,7 +525,7 @@ def test_a_rate_that_is_set_too_late_is_leased_by_the_plan_that_set_it() -> None
 
     here.runner(Gate(nth("change_broker_configs", throttle=300), lambda: cancelled_meanwhile(here))).step()
     assert here.simulator.broker_settings[4] == {RATE: "300"}
-    assert here.process(Faults())[1].tree.get(paths.lease("broker", "4", RATE)) is not None
+    assert here.process(Faults())[1].rows(THROTTLE_LEASES).get(LeaseKey("4", RATE)) is not None
     as_it_was(here, "the rate")
 
 

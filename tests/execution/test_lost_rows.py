@@ -7,16 +7,15 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.errors import DocumentError, PlanError
+from kafka_steward.errors import JournalError, PlanError
 from kafka_steward.execution.plans.lifecycle import Scope
 from kafka_steward.execution.plans.publishing import publish_plan
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.journal import paths
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import THROTTLE_LEASES, LeaseKey, PlanStatus
 from kafka_steward.settings import Settings
 from tests.cancelling import undo_of
 from tests.present import present
-from tests.simulated_plan import FOLLOWERS, RATE, WHO, World, memory_journal, move, overwrite, plan_of, simulated
+from tests.simulated_plan import FOLLOWERS, RATE, WHO, World, memory_journal, move, plan_of, simulated
 from tests.simulator import Simulator
 
 
@@ -38,26 +37,17 @@ def world() -> World:
     return made
 
 
-def places(world: World) -> list[str]:
-    return [
-        paths.lease("broker", "4", RATE),
-        paths.lease("topic", "t", FOLLOWERS),
-    ]
-
-
-@pytest.mark.parametrize("which", range(2), ids=["rate", "list"])
-def test_an_invalid_document_of_ours_is_named_and_the_plan_goes_on_once_it_is_what_it_was(
-    world: World, which: int
+@pytest.mark.parametrize("key", [LeaseKey("4", RATE), LeaseKey("t", FOLLOWERS)], ids=["rate", "list"])
+def test_a_row_that_cannot_be_read_is_named_and_the_plan_goes_on_once_it_is_what_it_was(
+    world: World, key: LeaseKey
 ) -> None:
-    path = places(world)[which]
-    before = present(world.journal.tree.get(path)).data
-    for text, why in (("{", "correct or delete it"), ('{"version":2}', "was written by a newer Kafka Steward")):
-        overwrite(world.journal, path, text)
-        world.simulator.run()
-        with pytest.raises(DocumentError, match=f"^{path} .*{why}"):
-            world.run()
-        assert present(world.journal.tree.get(path)).data == text
-    overwrite(world.journal, path, before)
+    rows = world.journal.rows(THROTTLE_LEASES)
+    row = present(rows.get(key))
+    strange = present(world.journal.state.renew(row.stored, "{"))
+    world.simulator.run()
+    with pytest.raises(JournalError, match=f"^The row {key} of throttle_leases .* cannot be read"):
+        world.run()
+    assert world.journal.state.renew(strange, row.stored.text)
     assert world.run().status is PlanStatus.COMPLETED
     assert (world.throttles(), world.leases()) == (["4:70"], [])
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kafka_steward.assignment import Operation, TopicPartition
 from kafka_steward.cluster.state import Broker, Partition
-from kafka_steward.errors import DocumentError, KafkaRefused, RequestError
+from kafka_steward.errors import KafkaRefused, RequestError
 from kafka_steward.execution.topics.creation import (
     AddPartitionsResult,
     CreateTopicResult,
@@ -79,9 +79,8 @@ def fill(simulator: Simulator, journal: Journal, *names: str, to: str = "") -> N
 def test_with_too_few_brokers_a_topic_is_created_with_fewer_replicas_and_the_rest_is_pending(mode: str) -> None:
     simulator, journal = two_of_three(mode)
     assert {name.partition: each.replicas for name, each in simulator.topics.items()} == {0: (1, 2), 1: (2, 1)}
-    written = present(journal.tree.get("/steward/pending_replicas/t/0"))
-    assert written.data == '{"version":1,"replicas":[1,2,-1]}'
-    assert count_pending(journal.tree) == 2
+    assert present(journal.rows(PENDING_REPLICAS).get(T0)).value == PendingReplicas((1, 2, -1))
+    assert count_pending(journal) == 2
     assert [row.entry.after for row in journal.audit.rows(action=Action.PENDING)] == [[1, 2, -1], [2, 1, -1]]
     asked = [row.outcome for row in journal.audit.rows(action=Action.CREATE)]
     assert asked == [*([Outcome.REFUSED] if mode == "kraft" else []), Outcome.DONE], "ZooKeeper mode would refuse it"
@@ -99,7 +98,7 @@ def test_it_is_off_by_default() -> None:
     simulator, journal = simulated("1a 2b 3c", mode="zookeeper", lost=(3,))
     with pytest.raises(KafkaRefused, match="Only 2 brokers are live: wait for more, or set enable_under_replicated"):
         created(simulator, journal, allowed=False)
-    assert count_pending(journal.tree) == 0
+    assert count_pending(journal) == 0
 
 
 def test_the_kips_dotted_name_of_the_setting_is_taken() -> None:
@@ -137,7 +136,7 @@ def assert_refused(simulator: Simulator, journal: Journal, wanted: TopicSpec, ne
     with pytest.raises(RequestError) as refused:
         create_topic(simulator, journal, wanted, allowed=True, who=WHO)
     assert str(refused.value) == sentence
-    assert (simulator.topics, count_pending(journal.tree), journal.audit.rows()) == ({}, 0, [])
+    assert (simulator.topics, count_pending(journal), journal.audit.rows()) == ({}, 0, [])
 
 
 def test_with_fewer_live_brokers_than_the_topics_own_min_isr_nothing_is_created() -> None:
@@ -203,7 +202,7 @@ def test_on_kraft_all_replicas_are_left_to_kafka_which_places_them_on_fenced_bro
     made = create_topic(fenced, journal, wanted, allowed=allowed, who=WHO)
     assert (made.pending, made.sentence) == (0, "Topic t was created with 2 partitions, each with 3 replicas.")
     assert [set(fenced.topics[TopicPartition("t", number)].replicas) for number in (0, 1)] == [{1, 2, 3}] * 2
-    assert count_pending(journal.tree) == 0
+    assert count_pending(journal) == 0
     assert [row.outcome for row in journal.audit.rows(action=Action.CREATE)] == [Outcome.DONE]
     fenced.restart(3)
     fenced.run()
@@ -245,7 +244,7 @@ def test_more_replicas_than_the_cluster_has_brokers_are_refused_and_not_pending_
         f"Topic t was not created: 3 replicas were requested, and {KNOWN}; request at most 2, or start more brokers "
         "first."
     )
-    assert (simulator.topics, count_pending(journal.tree)) == ({}, 0)
+    assert (simulator.topics, count_pending(journal)) == ({}, 0)
     with pytest.raises(KafkaRefused, match=r"Only 2 brokers are known .* request at most 2 replicas, or start more"):
         created(simulator, journal, allowed=False)
 
@@ -292,7 +291,7 @@ def test_what_kafka_refuses_leaves_no_pending_replicas(monkeypatch: pytest.Monke
     monkeypatch.setattr(simulator, "create_topic", lambda *_, **__: refused)
     with pytest.raises(KafkaRefused, match="No"):
         created(simulator, journal)
-    assert journal.tree.children(PENDING_REPLICAS.parent) == []
+    assert journal.rows(PENDING_REPLICAS).all() == []
 
 
 # what becomes of it
@@ -335,7 +334,7 @@ def test_the_event_is_repeated_after_the_interval_and_at_once_for_another_broker
 
 def dropped(simulator: Simulator, journal: Journal) -> list[str]:
     reconcile_pending(simulator, journal, simulator.snapshot(), WHO)
-    assert journal.tree.children(PENDING_REPLICAS.parent) == []
+    assert journal.rows(PENDING_REPLICAS).all() == []
     return [row.entry.reason for row in journal.audit.rows(action=Action.DROP)]
 
 
@@ -343,7 +342,7 @@ def test_a_topic_that_was_deleted_has_no_pending_replicas() -> None:
     simulator, journal = two_of_three()
     simulator.delete("t")
     reconcile_pending(simulator, journal, simulator.snapshot(), WHO)
-    assert count_pending(journal.tree) == 2  # a broker that lags behind may just not know of it yet
+    assert count_pending(journal) == 2  # a broker that lags behind may just not know of it yet
     simulator.now_ms += PROPAGATION_MS
     assert dropped(simulator, journal)[0] == "t-0: its topic was deleted, or never created."
 
@@ -429,14 +428,6 @@ def test_brokers_that_can_host_several_pending_replicas_are_those_of_any() -> No
     assert eligible_brokers(pending, look("123", part("t-1", "1"), part("t-2", "2")), ()) == {1, 2, 3}
 
 
-def test_an_invalid_document_is_left_out() -> None:
-    simulator, journal = two_of_three()
-    journal.tree.create("/steward/pending_replicas/u/0", "[")
-    assert len(list_pending(journal, simulator.snapshot())) == 2
-    with pytest.raises(DocumentError, match="broker ids and placeholders"):
-        PendingReplicas.from_json('{"version":1,"replicas":["1"]}', "/steward/pending_replicas/u/0")
-
-
 # more partitions
 
 
@@ -446,7 +437,7 @@ def test_on_kraft_fenced_brokers_take_their_place_and_no_replica_is_pending() ->
     added = add_partitions(simulator, journal, "t", 3, later=False, who=WHO)
     assert added.done
     assert len(simulator.topics) == 3
-    assert journal.tree.children(PENDING_REPLICAS.parent) == []
+    assert journal.rows(PENDING_REPLICAS).all() == []
 
 
 def test_too_few_brokers_for_partitions_are_refused_with_a_sentence_or_left_as_a_request() -> None:

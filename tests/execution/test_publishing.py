@@ -39,8 +39,8 @@ from kafka_steward.execution.plans.slot import (
 from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.watch.failures import FailureDetector
-from kafka_steward.journal.listing import DocumentCollection
 from kafka_steward.journal.records import Approval, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.state import Noun
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import PlanFolder, read_snapshot
 from kafka_steward.settings import Settings
@@ -97,7 +97,7 @@ def test_a_heal_of_more_brokers_than_allowed_is_refused(simulator: Simulator, jo
     many = replace(plan, proof={**plan.proof, "brokers_failed": list(range(11))})
     with pytest.raises(PlanError, match="heals 11 brokers at once, and max_failed_brokers is 10"):
         publish(simulator, journal, many)
-    journal.tree.create(FAILURES.path(7), Failure(1, reported=True).to_json())
+    journal.rows(FAILURES).put(7, Failure(1, reported=True), None)
     assert len(publish(simulator, journal, many).failed_brokers) == 11, "a person reported one of them"
 
 
@@ -119,12 +119,12 @@ HEALED = EndedHeal(1, 1)
     ],
 )
 def test_at_publication_the_brokers_count_that_count_as_an_outage(
-    *, kind: DocumentCollection[Failure], failure: Failure, named: Sequence[int], hopeless: bool, published: bool
+    *, kind: Noun[int, Failure], failure: Failure, named: Sequence[int], hopeless: bool, published: bool
 ) -> None:
     simulator, journal = simulated("1a 2b 3c 4a", "t: 3" if hopeless else "t: 134 234")
     simulator.create("only", [(2,)])
     simulator.kill(2)
-    journal.tree.create(kind.path(2), failure.to_json())
+    journal.rows(kind).put(2, failure, None)
     heals = {"failed": (1,), "log_dirs_failed": [2]} if kind is FAILED_LOG_DIRS else {"failed": (1, 2)}
     plan = plan_of(simulator, [move("t-0", "134", "234")], **heals)
     desk = ClusterContext(simulator, journal, Settings(max_failed_brokers=1), WHO)

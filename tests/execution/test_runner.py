@@ -18,7 +18,7 @@ from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Outcome
-from kafka_steward.journal.listing import QUARANTINE, QuarantinedDocument, quarantine_document
+from kafka_steward.journal.listing import QUARANTINE, quarantine_document
 from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
 from tests.execution.runs import apply, heal, simulator
@@ -85,11 +85,11 @@ def test_quarantined_documents_are_deleted_with_the_plans_of_their_time(simulato
         simulator.now_ms += int(ms)
         record = world.publish(digest, [])
         world.journal.plans.update(record, status=PlanStatus.COMPLETED)
-        quarantine_document(tree, tree.create(f"/admin/{digest[0]}", "{"), "no JSON", None)
+        quarantine_document(tree, world.journal.state, tree.create(f"/admin/{digest[0]}", "{"), "no JSON", None)
     simulator.now_ms += 120_000
     assert world.run().ended
     assert [world.journal.plans.get(digest) is None for digest in digests[:2]] == [True, False]
-    assert [QuarantinedDocument.from_node(node).path for node in tree.below(QUARANTINE)] == ["/admin/b"]
+    assert [row.value.path for row in world.journal.rows(QUARANTINE).all()] == ["/admin/b"]
 
 
 @pytest.mark.parametrize(("minutes", "kept"), [(59, True), (61, False)])

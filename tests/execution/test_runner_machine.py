@@ -317,9 +317,8 @@ class RunnerMachine(RuleBasedStateMachine):
         """Ended: nothing of ours is borrowed, noted as in flight, or owned; what others set is still there."""
         tree, _, _ = self.place.stores
         # Since when others reassign is known of the cluster, and is no plan's.
-        kept = ("/steward/unsettled",)
-        assert [path for path in tree._nodes if not path.startswith(kept)] == []
-        assert {noun for noun, _ in self.place.state.rows} <= {"slot", "step_lock"}
+        assert list(tree._nodes) == []
+        assert {noun for noun, _ in self.place.state.rows} <= {"slot", "step_lock", "unsettled"}
         assert PlanSlot(self.place.state).holders() == ()
         lists = {topic: of[FOLLOWERS] for topic, of in self.simulator.topic_settings.items() if FOLLOWERS in of}
         rates = {str(broker): of[RATE] for broker, of in self.simulator.broker_settings.items() if RATE in of}

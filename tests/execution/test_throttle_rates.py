@@ -19,8 +19,7 @@ from kafka_steward.execution.throttles.rates import (
     rate_restoring_change,
     throttle_demand,
 )
-from kafka_steward.journal import paths
-from kafka_steward.journal.records import ThrottleLease
+from kafka_steward.journal.records import THROTTLE_LEASES, ThrottleLease
 from kafka_steward.journal.store import Journal
 from tests.simulated_plan import WHO, memory_journal, move
 from tests.simulator import Simulator
@@ -296,7 +295,7 @@ def test_nothing_is_leased_of_a_topic_that_is_gone() -> None:
     journal = memory_journal(simulator)
     leases = leases_on(simulator, journal)
     leases.acquire(demand("0:1", topic="gone"), 5)
-    assert journal.tree.children(paths.leases_of("topic")) == []
+    assert not any("replicas" in row.key.setting for row in journal.rows(THROTTLE_LEASES).all())
     assert leases.release(NO_DEMAND, frozenset(simulator.alive)) == []
 
 

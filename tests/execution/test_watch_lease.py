@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from kafka_steward.execution.watch.lease import (
     RENEWED_MS,
     TTL_MS,
     ClusterLease,
+    PassedEvent,
     Standby,
     decide_standby,
     list_listened_events,
@@ -18,16 +20,13 @@ from kafka_steward.execution.watch.lease import (
     pass_event_on,
     take_event,
 )
-from kafka_steward.journal import paths
 from kafka_steward.journal.locks import new_holder_name
-from kafka_steward.journal.records import ListenedEvent, WatchLease
+from kafka_steward.journal.records import WATCH_LEASE, WatchLease
+from kafka_steward.journal.state import ONLY, Row, StoredRow
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node
-from tests.memory_tree import MemoryTree
-from tests.simulated_plan import memory_journal
+from tests.present import present
 from tests.simulator import Simulator
 
-PATH = paths.WATCH_LEASE
 NOBODY = 2**22 + 1  # no process has this id: Linux counts to 2**22
 
 
@@ -40,14 +39,12 @@ def until(simulator: Simulator, ms: int, pause_s: float | None = None) -> Standb
     return Standby("one", simulator.now_ms + ms, ms / 1000 + 0.1 if pause_s is None else pause_s)
 
 
-def node(journal: Journal) -> Node:
-    found = journal.tree.get(PATH)
-    assert found is not None
-    return found
+def row(journal: Journal) -> Row[str, WatchLease]:
+    return present(journal.rows(WATCH_LEASE).get(ONLY))
 
 
 def owner(journal: Journal) -> str:
-    return WatchLease.from_node(node(journal)).owner
+    return row(journal).value.owner
 
 
 @pytest.mark.parametrize(
@@ -87,7 +84,7 @@ def test_a_lease_is_written_anew_only_when_old_or_too_short(simulator: Simulator
         simulator.now_ms += later_ms
         assert lease.stand_by(journal) is None
         lease.renew(journal, pause_s)
-        versions.append(node(journal).version)
+        versions.append(row(journal).stored.revision)
     assert versions == [1, 1, 1, 2, 3]
 
 
@@ -108,10 +105,10 @@ def test_an_event_is_passed_on_once_to_the_watch_that_listens_and_stands_by(jour
     assert list_listened_events(journal) == {"alert", "broker-failed"}
     assert take_event(journal, "broker-failed", goes_on=True) is None
     pass_event_on(journal, "broker-failed", {"at_ms": 7, "brokers": [3]})
-    assert take_event(journal, "broker-failed", goes_on=True) == ListenedEvent(7, (3,))
+    assert take_event(journal, "broker-failed", goes_on=True) == PassedEvent(7, (3,))
     assert take_event(journal, "broker-failed", goes_on=True) is None
     pass_event_on(journal, "alert", {"at_ms": 8, "alerts": ["outage"]})
-    assert take_event(journal, "alert", goes_on=False) == ListenedEvent(8, (), ("outage",))
+    assert take_event(journal, "alert", goes_on=False) == PassedEvent(8, (), ("outage",))
     assert list_listened_events(journal) == {"broker-failed"}
 
 
@@ -121,7 +118,7 @@ def test_a_released_lease_is_free_at_once_and_that_of_another_watch_is_not_relea
     two.release(journal)
     assert owner(journal) == "one"
     one.release(journal)
-    assert journal.tree.get(PATH) is None
+    assert journal.rows(WATCH_LEASE).get(ONLY) is None
     one.release(journal)
     assert two.stand_by(journal) is None
 
@@ -133,32 +130,18 @@ def test_the_lease_of_a_process_of_this_machine_that_has_ended_is_free_at_once(j
     assert lease_of(new_holder_name()).stand_by(journal) is None
 
 
-def test_of_two_that_take_it_at_the_same_time_one_polls(simulator: Simulator, journal: Journal) -> None:
-    class Both(MemoryTree):
-        """Lets the other one take the lease between the read and the write."""
+def test_of_two_that_take_it_at_the_same_time_one_polls(
+    simulator: Simulator, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    select, taken = journal.state.select, list[object]()
 
-        def get(self, path: str) -> Node | None:
-            found = journal.tree.get(path)
-            if not taken:
-                taken.append(path)
-                assert lease_of("other").stand_by(journal) is None
-            return found
+    def let_the_other_take_it_before_the_write(wanted: Any) -> list[StoredRow]:
+        found = select(wanted)
+        if not taken:
+            taken.append(wanted)
+            assert lease_of("other").stand_by(journal) is None
+        return found
 
-        def create(self, path: str, data: str) -> Node:
-            return journal.tree.create(path, data)
-
-    taken: list[str] = []
-    racing = memory_journal(simulator)
-    racing.tree = Both(lambda: simulator.now_ms)
-    assert lease_of("mine").stand_by(racing) == Standby("other", simulator.now_ms + TTL_MS, 1.0)
+    monkeypatch.setattr(journal.state, "select", let_the_other_take_it_before_the_write)
+    assert lease_of("mine").stand_by(journal) == Standby("other", simulator.now_ms + TTL_MS, 1.0)
     assert owner(journal) == "other"
-
-
-@pytest.mark.parametrize("text", ["", "{", '{"version": 99, "owner": "x", "ttl_ms": 1, "polled": true}'])
-def test_a_lease_that_cannot_be_read_stops_no_poll_and_is_left_as_it_is(journal: Journal, text: str) -> None:
-    journal.tree.create(PATH, text)
-    lease = lease_of("one")
-    assert lease.stand_by(journal) is None
-    lease.renew(journal, 2.0)
-    lease.release(journal)
-    assert node(journal).data == text

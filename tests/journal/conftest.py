@@ -10,7 +10,7 @@ import pytest
 
 from kafka_steward.journal.state import State
 from kafka_steward.journal.store import Journal, open_journal
-from kafka_steward.journal.tree import Tree
+from kafka_steward.journal.tree import Documents
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from tests.journal.zookeeper import ClockedZkTree, ZooKeeperServer
 from tests.memory_state import MemoryState
@@ -126,7 +126,7 @@ def state(request: pytest.FixtureRequest, cluster_id: str) -> Iterator[State]:
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql", "zookeeper"])
-def tree(request: pytest.FixtureRequest, cluster_id: str) -> Iterator[Tree]:
+def tree(request: pytest.FixtureRequest, cluster_id: str) -> Iterator[Documents]:
     if request.param == "memory":
         yield MemoryTree(lambda: time.time_ns() // 1_000_000)
         return

@@ -12,6 +12,7 @@ from typing import Any
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.controller import DocumentController
+from kafka_steward.document_api.external_guard import DISABLE_OBSERVED
 from kafka_steward.document_api.request_documents import queue_add
 from kafka_steward.execution.announcements import announce_restart, disable_reassignment, enable_reassignment
 from kafka_steward.execution.plans.cancel import cancel_everything
@@ -23,6 +24,7 @@ from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.records import Approval, PlanStatus
 from kafka_steward.journal.retention import archive_audit, delete_old_documents
+from kafka_steward.journal.state import ONLY
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
@@ -87,10 +89,10 @@ def _documents(simulator: Simulator, journal: Journal, *, zookeeper: bool) -> No
     protocol = DocumentController(simulator, journal, SETTINGS, WHO, zookeeper=zookeeper)
     disable_reassignment(journal, who=WHO, reason="a test")
     protocol.poll()
-    assert journal.tree.get(paths.DISABLE_OBSERVED) is not None
+    assert journal.rows(DISABLE_OBSERVED).get(ONLY) is not None
     enable_reassignment(journal, who=WHO)
     protocol.poll()
-    assert journal.tree.get(paths.DISABLE_OBSERVED) is None
+    assert journal.rows(DISABLE_OBSERVED).get(ONLY) is None
     journal.tree.create_sequential(paths.REQUEST_PREFIX, _asked("t", 0, [4, 2, 3]))
     garbage = journal.tree.create_sequential(paths.REQUEST_PREFIX, "garbage")
     _look_until(protocol, simulator, lambda: _at(simulator, 0) == (4, 2, 3))
@@ -149,11 +151,11 @@ def _tidy(journal: Journal, folder: Path) -> None:
     assert journal.health is not None
     for _ in range(2):
         journal.health.add_measures({"offline_partitions": 1}, every_ms=0, retention_ms=0)
-    moved = journal.tree.create("/steward/garbage", "x")
-    assert quarantine_document(journal.tree, moved, "It is garbage.", None)
+    moved = journal.tree.create("/admin/failed_brokers/garbage", "x")
+    assert quarantine_document(journal.tree, journal.state, moved, "It is garbage.", None)
     later = journal.now_ms() + _LATER_MS
     journal.plans.purge(later)
-    delete_old_documents(journal.tree, later)
+    delete_old_documents(journal, later)
     assert archive_audit(journal, later, folder / f"{journal.cluster_id}.jsonl", as_values=_values, who=WHO)
     journal.bind_rows_to_tree()
 

@@ -8,15 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from kafka_steward.errors import JournalUnreachable, RequestError
 from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, StoredAuditRecord
 from kafka_steward.journal.columns import audit_facts
 from kafka_steward.journal.listing import QUARANTINE, quarantine_document
 from kafka_steward.journal.retention import archive_audit, delete_old_documents
-from kafka_steward.journal.schema import tables
-from kafka_steward.journal.sql.tree import SqlTree
 from kafka_steward.journal.store import Journal
 from tests.journal.test_plans import moves_of, record_of
 
@@ -117,20 +114,8 @@ def test_nothing_is_deleted_before_all_is_written(
 def test_what_was_moved_aside_goes_when_it_is_old(journal: Journal) -> None:
     before_ms = journal.now_ms() - 60_000
     node = journal.tree.create("/admin/reassignment_requests/request_1", "{" * 300_000)
-    quarantine_document(journal.tree, node, "no JSON", None)
-    delete_old_documents(journal.tree, before_ms)
-    assert len(journal.tree.children(QUARANTINE)) == 1
-    delete_old_documents(journal.tree, journal.now_ms() + 1)
-    assert journal.tree.children(QUARANTINE) == [], "with its texts"
-
-
-def test_what_others_put_there_stays_whatever_its_name(sql_journal: Journal) -> None:
-    tree = sql_journal.tree
-    tree.create(f"{QUARANTINE}/notes", "mine")
-    node = tree.create(f"{QUARANTINE}/doc_x", "mine too")
-    rename = sa.update(tables.node).where(tables.node.c.path == node.path).values(path=f"{QUARANTINE}/\x84")
-    assert isinstance(tree, SqlTree)
-    with tree.database.write_transaction() as connection:
-        connection.execute(rename)
-    delete_old_documents(tree, sql_journal.now_ms() + 1)
-    assert tree.children(QUARANTINE) == ["notes", "\x84"]
+    quarantine_document(journal.tree, journal.state, node, "no JSON", None)
+    delete_old_documents(journal, before_ms)
+    assert len(journal.rows(QUARANTINE).all()) == 1
+    delete_old_documents(journal, journal.now_ms() + 1)
+    assert journal.rows(QUARANTINE).all() == []

@@ -23,29 +23,27 @@ from kafka_steward.journal.listing import (
     quarantine_unreadable,
 )
 from kafka_steward.journal.records import FAILED_BROKERS, IN_FLIGHT, RESTARTS, WRITTEN
+from kafka_steward.journal.state import Rows
 from kafka_steward.journal.store import Journal, open_journal
-from kafka_steward.journal.tree import MAX_BYTES, Node, Tree, remove
+from kafka_steward.journal.tree import MAX_BYTES, Documents, Node, remove
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from tests.journal.conftest import PATIENT_S
 from tests.journal.zookeeper import ClockedZkTree, ZooKeeperServer
+from tests.memory_state import MemoryState
 from tests.memory_tree import MemoryTree
-from tests.present import present
+from tests.simulated_plan import memory_journal
+from tests.simulator import Simulator
 
 WATCH = Actor(task_id="watch")
 GOOD = FailedBroker(5).to_json()
 
 
-def kept(tree: Tree) -> dict[str, str]:
+def kept(journal: Journal) -> dict[str, str]:
     """What is in quarantine: text by path."""
-    found = {}
-    for name in tree.children(QUARANTINE):
-        head = present(tree.get(f"{QUARANTINE}/{name}"))
-        pieces = tree.read([f"{head.path}/{piece}" for piece in tree.children(head.path)])
-        found[QuarantinedDocument.from_node(head).path] = "".join(piece.data for piece in pieces if piece)
-    return found
+    return {row.value.path: row.value.text for row in journal.rows(QUARANTINE).all()}
 
 
-def test_what_can_be_read_is_found_beside_what_cannot(tree: Tree) -> None:
+def test_what_can_be_read_is_found_beside_what_cannot(tree: Documents) -> None:
     for name, data in {"3": GOOD, "0003": GOOD, "foo": "{}", "99999999999": GOOD, "7": "gone fishing"}.items():
         tree.create(f"/admin/failed_brokers/{name}", data)
     found = FAILED_BROKERS.list_with_unreadable(tree)
@@ -56,7 +54,7 @@ def test_what_can_be_read_is_found_beside_what_cannot(tree: Tree) -> None:
     assert [each.path.rpartition("/")[2] for each in found.unreadable] == ["0003", "99999999999", "foo", "7"]
 
 
-def test_two_levels_are_listed_by_topic_and_partition(tree: Tree) -> None:
+def test_two_levels_are_listed_by_topic_and_partition(tree: Documents) -> None:
     text = InFlight((1, 2), (2, 3)).to_json()
     for path in ("t/0", "t/10", "t/2", "t/x", "my topic/0", "u/0/deeper"):
         tree.create(f"/admin/reassignments/{path}", text)
@@ -70,7 +68,7 @@ def test_two_levels_are_listed_by_topic_and_partition(tree: Tree) -> None:
 
 
 def test_no_more_documents_and_bytes_are_read_at_once_than_the_limits_say(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
+    tree: Documents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for broker in (1, 2, 3, 10, 20):
         tree.create(f"/admin/failed_brokers/{broker}", GOOD)
@@ -97,8 +95,8 @@ def test_a_node_that_nothing_can_read_is_moved_aside_with_a_row_and_then_nothing
 ) -> None:
     journal.tree.create(path, "what is this?")
     (sentence,) = quarantine_unreadable(journal, WRITTEN, WATCH)
-    assert "Its content was copied to /steward/quarantine/doc_" in sentence
-    assert kept(journal.tree) == {path: "what is this?"}
+    assert "Its content was copied to row " in sentence
+    assert kept(journal) == {path: "what is this?"}
     assert path.split("/")[3] not in journal.tree.children("/".join(path.split("/")[:3]))
     assert quarantine_unreadable(journal, WRITTEN, WATCH) == []
     (row,) = journal.audit.rows()
@@ -121,7 +119,7 @@ def test_the_largest_of_what_is_invalid_is_moved_aside(journal: Journal, path: s
     put(journal.tree, path, text)
     (sentence,) = quarantine_unreadable(journal, WRITTEN, WATCH)
     assert len(sentence) < 600
-    assert kept(journal.tree) == {path: text}
+    assert kept(journal) == {path: text}
     assert journal.tree.children(path.rpartition("/")[0]) == []
 
 
@@ -129,7 +127,7 @@ def test_a_value_that_counts_as_something_is_replaced_and_kept(journal: Journal)
     written = journal.tree.create("/admin/failed_brokers/3", "gone fishing")
     journal.tree.create("/admin/rolling_bounce/4", '{"timestamp": true}')
     assert len(quarantine_unreadable(journal, WRITTEN, WATCH)) == 2
-    assert kept(journal.tree) == {
+    assert kept(journal) == {
         "/admin/failed_brokers/3": "gone fishing",
         "/admin/rolling_bounce/4": '{"timestamp": true}',
     }
@@ -148,7 +146,7 @@ def test_the_version_of_each_kind_of_document_says_what_is_of_a_later_release(
     journal.tree.create("/admin/reassignments/t/1", corrupt)
     (sentence,) = quarantine_unreadable(journal, WRITTEN, WATCH)
     assert "t/1 has 'replicas' = \"1\" where a list is expected" in sentence
-    assert kept(journal.tree) == {"/admin/reassignments/t/1": corrupt}
+    assert kept(journal) == {"/admin/reassignments/t/1": corrupt}
     assert journal.tree.children("/admin/reassignments/t") == ["0"]
 
 
@@ -170,7 +168,7 @@ def test_no_more_nodes_below_an_invalid_name_are_moved_aside_at_once_than_the_li
     with caplog.at_level(logging.WARNING):
         for _ in range(5):
             told += quarantine_unreadable(journal, [FAILED_BROKERS], WATCH)
-            counts.append(len(kept(journal.tree)))
+            counts.append(len(kept(journal)))
     assert all(0 <= after - before <= 3 for before, after in itertools.pairwise(counts))
     assert journal.tree.children("/admin/failed_brokers") == []
     assert counts[1] == 3
@@ -189,7 +187,7 @@ def test_what_the_backend_does_not_delete_is_logged_once_and_kept_nowhere(
             assert quarantine_unreadable(journal, WRITTEN, WATCH) == []
     assert sum("cannot be quarantined" in each for each in caplog.messages) == 1
     assert journal.audit.rows() == []
-    assert kept(journal.tree) == {}
+    assert kept(journal) == {}
 
 
 def test_what_was_moved_of_a_subtree_has_a_row_even_if_the_rest_cannot_be_moved(
@@ -241,8 +239,8 @@ def test_a_copy_leaves_behind_what_has_a_name_that_no_document_can_have(sqlite_u
         assert target.tree.children("/admin/failed_brokers") == ["3"]
 
 
-PATH = "/steward/slot"
-WHY = "/steward/slot does not contain JSON; correct or delete it."
+PATH = "/admin/reassign_partitions_queue"
+WHY = f"{PATH} does not contain JSON; correct or delete it."
 
 
 @pytest.fixture
@@ -250,73 +248,55 @@ def memory() -> MemoryTree:
     return MemoryTree(lambda: 5)
 
 
-def texts(memory: MemoryTree, kept: str) -> dict[str, str]:
-    return {node.path.removeprefix(f"{kept}/"): node.data for node in memory.below(kept)}
+@pytest.fixture
+def state() -> MemoryState:
+    return MemoryState(lambda: 5)
 
 
-@pytest.mark.parametrize("replacement", [None, '{"version":1,"preempted":[]}'])
+def quarantined(state: MemoryState) -> list[QuarantinedDocument]:
+    return [row.value for row in Rows(state, QUARANTINE).all()]
+
+
+@pytest.mark.parametrize("replacement", [None, '{"version":1,"partitions":[]}'])
 def test_it_is_kept_with_where_it_was_and_why_and_something_else_takes_its_place(
-    memory: MemoryTree, replacement: str | None
+    memory: MemoryTree, state: MemoryState, replacement: str | None
 ) -> None:
-    kept = quarantine_document(memory, memory.create(PATH, "no JSON"), WHY, replacement)
-    assert kept == f"{QUARANTINE}/doc_0000000000"
-    node, instead = memory.get(kept), memory.get(PATH)
-    assert node is not None
-    assert QuarantinedDocument.from_node(node) == QuarantinedDocument(PATH, WHY, at_ms=5)
-    assert texts(memory, kept) == {"text": "no JSON"}
+    place = quarantine_document(memory, state, memory.create(PATH, "no JSON"), WHY, replacement)
+    (row,) = Rows(state, QUARANTINE).all()
+    assert place == f"row {row.key} of quarantine in the journal's table steward_state"
+    assert (row.value, row.at_ms) == (QuarantinedDocument(PATH, WHY, "no JSON"), 5)
+    instead = memory.get(PATH)
     assert (instead and instead.data) == replacement
 
 
 @pytest.mark.parametrize("replacement", [None, "{}"])
 @pytest.mark.parametrize("meanwhile", ["changed", "deleted"])
-def test_what_someone_changed_meanwhile_is_theirs(memory: MemoryTree, replacement: str | None, meanwhile: str) -> None:
+def test_what_someone_changed_meanwhile_is_theirs(
+    memory: MemoryTree, state: MemoryState, replacement: str | None, meanwhile: str
+) -> None:
     read = memory.create(PATH, "no JSON")
     changed = memory.set(PATH, "recovered", version=0)
     if meanwhile == "deleted":
         memory.delete(PATH, version=1)
-    assert quarantine_document(memory, read, WHY, replacement) is None
-    assert memory.get(PATH) == (changed if meanwhile == "changed" else None)
+    assert quarantine_document(memory, state, read, WHY, replacement) is None
+    assert (memory.get(PATH), quarantined(state)) == (changed if meanwhile == "changed" else None, [])
 
 
-@pytest.mark.parametrize(
-    ("text", "pieces"),
-    [
-        ("", {"text": ""}),
-        ("abcd", {"text": "abcd"}),
-        ("abcdefgh", {"text": "abcd", "text_2": "efgh"}),
-        ("abcdefghi", {"text": "abcd", "text_2": "efgh", "text_3": "i"}),
-    ],
-)
-def test_what_is_larger_than_a_document_is_cut(
-    memory: MemoryTree, monkeypatch: pytest.MonkeyPatch, text: str, pieces: dict[str, str]
-) -> None:
-    monkeypatch.setattr(listing, "_PIECE", 4)
-    assert texts(memory, present(quarantine_document(memory, memory.create(PATH, text), WHY, None))) == pieces
-
-
-def test_a_piece_fits_whatever_it_holds(memory: MemoryTree) -> None:
-    text = "\U0001f600" * 250_001
+@pytest.mark.parametrize("text", ["", "a\x00b\x00", "\U0001f600" * 250_001, "\ud800"])
+def test_any_text_is_kept(memory: MemoryTree, state: MemoryState, text: str) -> None:
     memory._nodes[PATH] = read = Node(PATH, text, 0, 7, 7, 7, 7)  # as one SQL insert may
-    kept = present(quarantine_document(memory, read, WHY, None))
-    assert texts(memory, kept) == {"text": text[:250_000], "text_2": text[250_000:]}
+    assert quarantine_document(memory, state, read, WHY, None)
+    assert [each.text for each in quarantined(state)] == [text]
 
 
-def test_a_character_that_no_document_may_hold_is_kept_as_a_replacement_character(memory: MemoryTree) -> None:
-    memory._nodes[PATH] = read = Node(PATH, "a\x00b\x00", 0, 7, 7, 7, 7)  # as SQLite stores it
-    assert texts(memory, present(quarantine_document(memory, read, WHY, None))) == {"text": "a\ufffdb\ufffd"}
-
-
-@pytest.mark.parametrize(("text", "kept"), [("", []), ("{}", []), ("{", ["doc_0000000000"])])
-def test_a_signal_is_deleted_when_it_was_read_and_kept_only_where_it_is_invalid(
-    memory: MemoryTree, text: str, kept: list[str]
-) -> None:
-    delete_or_quarantine(memory, memory.create(PATH, text), CancelRequest.from_node)
-    assert memory.get(PATH) is None
-    assert memory.children(QUARANTINE) == kept
-    for name in kept:
-        node = present(memory.get(f"{QUARANTINE}/{name}"))
-        assert QuarantinedDocument.from_node(node).reason.startswith("/steward/slot does not contain JSON")
-        assert texts(memory, node.path) == {"text": text}
+@pytest.mark.parametrize(("text", "kept"), [("", []), ("{}", []), ("{", ["{"])])
+def test_a_signal_is_deleted_when_it_was_read_and_kept_only_where_it_is_invalid(text: str, kept: list[str]) -> None:
+    journal = memory_journal(Simulator.of("1a"))
+    delete_or_quarantine(journal, journal.tree.create(PATH, text), CancelRequest.from_node)
+    assert journal.tree.get(PATH) is None
+    found = [row.value for row in journal.rows(QUARANTINE).all()]
+    assert [each.text for each in found] == kept
+    assert all(each.reason.startswith(f"{PATH} does not contain JSON") for each in found)
 
 
 @pytest.mark.parametrize("meanwhile", ["changed", "deleted"])
@@ -330,4 +310,4 @@ def test_what_someone_changed_or_deleted_meanwhile_is_left_and_logged(
         memory.delete(PATH, version=1)
     remove(memory, read)
     assert memory.get(PATH) == (changed if meanwhile == "changed" else None)
-    assert caplog.messages == ["/steward/slot was changed or deleted concurrently; it is left unchanged."]
+    assert caplog.messages == [f"{PATH} was changed or deleted concurrently; it is left unchanged."]

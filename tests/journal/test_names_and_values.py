@@ -22,7 +22,6 @@ from kafka_steward.journal.kip_documents import (
     ReassignmentsDisabled,
     Request,
 )
-from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS, ThrottleLease
 
 _NAMES = st.text() | st.text("0123456789") | st.integers().map(str)
 
@@ -89,10 +88,6 @@ def test_json_is_bounded(text: str, sentence: str) -> None:
         (Request, '{"assignments": {"a b": {"0": [1]}}}'),
         (Request, '{"assignments": {"t": {"00": [1]}}}'),
         (Request, '{"assignments": {"t": {"' + "1" * 5000 + '": [1]}}}'),
-        (ThrottleLease, '{"version": 1, "before": "x", "ours": "y", "entries": {}}'),
-        (ThrottleLease, '{"version": 1, "before": "x", "entries": {}, "earlier": ["50"]}'),
-        (ThrottleLease, '{"version": 1, "entries": {"no digest": []}}'),
-        (ThrottleLease, '{"version": 1, "entries": {"abc": ["a:b"]}}'),
     ],
 )
 def test_what_no_such_document_can_hold_is_refused(kind: type[FailedBroker], text: str) -> None:
@@ -131,13 +126,8 @@ def test_a_sentence_about_a_hostile_name_can_be_printed() -> None:
         (paths.chunk("chunk_0000000001"), "/admin/reassign_chunks/chunk_0000000001"),
         (paths.reassignment(TopicPartition("a.b_C-d", 7)), "/admin/reassignments/a.b_C-d/7"),
         (paths.reassignments_of("t"), "/admin/reassignments/t"),
-        (PENDING_REPLICAS.path("t", 7), "/steward/pending_replicas/t/7"),
-        (PENDING_REPLICAS.path("t"), "/steward/pending_replicas/t"),
-        (DEFERRED_PARTITIONS.path("t"), "/steward/deferred_partitions/t"),
         (paths.failed_broker(2**31 - 1), "/admin/failed_brokers/2147483647"),
         (paths.reassignments_of("t" * 249), f"/admin/reassignments/{'t' * 249}"),
-        (paths.lease("broker", "3", "a.rate"), "/steward/throttle_leases/broker/3/a.rate"),
-        (paths.leases_of("topic"), "/steward/throttle_leases/topic"),
     ],
 )
 def test_paths_are_the_designs(path: str, expected: str) -> None:
@@ -145,7 +135,7 @@ def test_paths_are_the_designs(path: str, expected: str) -> None:
     assert paths.validate_path(path) == path
 
 
-OTHERS = ["", ".", "..", "a/b", "../steward/slot", "a b", "ü", "a\n", "t" * 250, "a\x00"]
+OTHERS = ["", ".", "..", "a/b", "../reassign_cancel", "a b", "ü", "a\n", "t" * 250, "a\x00"]
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -154,14 +144,7 @@ OTHERS = ["", ".", "..", "a/b", "../steward/slot", "a b", "ü", "a\n", "t" * 250
     [
         ("topic", lambda name: paths.reassignment(TopicPartition(name, 0))),
         ("topic", paths.reassignments_of),
-        ("topic", PENDING_REPLICAS.path),
-        ("topic", DEFERRED_PARTITIONS.path),
-        ("topic", lambda name: PENDING_REPLICAS.path(name, 0)),
         ("chunk", paths.chunk),
-        ("kind or name of what a throttle is on", paths.leases_of),
-        ("kind or name of what a throttle is on", lambda name: paths.lease(name, "3", "a.rate")),
-        ("kind or name of what a throttle is on", lambda name: paths.lease("broker", name, "a.rate")),
-        ("setting of Kafka", lambda name: paths.lease("broker", "3", name)),
     ],
 )
 def test_no_name_reaches_another_node(what: str, path: Callable[[str], str], name: str) -> None:
@@ -179,7 +162,6 @@ def test_no_name_reaches_another_node(what: str, path: Callable[[str], str], nam
         ("broker id", paths.failed_broker),
         ("broker id", paths.rolling_bounce),
         ("partition", lambda number: paths.reassignment(TopicPartition("t", number))),
-        ("partition", lambda number: PENDING_REPLICAS.path("t", number)),
     ],
 )
 def test_numbers_are_kafkas(what: str, path: Callable[[int], str], number: int) -> None:
@@ -205,25 +187,6 @@ def test_a_child_that_names_no_broker_is_left_out(name: str, broker: int | None)
     assert paths.broker_from_name(name) == broker
 
 
-LEASES = "/steward/throttle_leases"
-
-
-@pytest.mark.parametrize(
-    ("path", "parsed"),
-    [
-        (f"{LEASES}/broker/3/a.rate", ("broker", "3", "a.rate")),
-        (f"{LEASES}/topic/broker/a.replicas", ("topic", "broker", "a.replicas")),
-        (f"{LEASES}/broker/three/a.rate", None),
-        (f"{LEASES}/broker/3/a rate", None),
-        (f"{LEASES}/topic/my topic/a.replicas", None),
-        (f"{LEASES}/topic/t", None),
-        (f"{LEASES}/topic/t/a/b", None),
-    ],
-)
-def test_the_path_of_a_lease_names_what_it_is_on(path: str, parsed: tuple[str, str, str] | None) -> None:
-    assert paths.parse_lease_path(path) == parsed
-
-
 def test_names_and_ids_at_their_limits() -> None:
     longest = "r" * 900
     assert [paths.REQUEST.parse(name) for name in (longest, longest + "r", ".", "..")] == [longest, None, None, None]
@@ -231,7 +194,7 @@ def test_names_and_ids_at_their_limits() -> None:
 
 
 NUMBER, TEXT, FLAG, LIST = "a whole number of at least 0", "a string", "true or false", "a list"
-BROKERS, PLACEHOLDERS, TEXTS = "a list of broker ids", "a list of broker ids and placeholders", "a list of strings"
+BROKERS, TEXTS = "a list of broker ids", "a list of strings"
 
 
 def take(kind: str, value: Any) -> Any:
@@ -246,7 +209,6 @@ def take(kind: str, value: Any) -> Any:
         ("flag", False, False),
         ("brokers", [], ()),
         ("brokers", [3, 0, 1], (3, 0, 1)),
-        ("replicas", [2, 0, -1, -2], (2, 0, -1, -2)),
         ("texts", ["b", "", "a"], ("b", "", "a")),
     ],
 )
@@ -267,9 +229,6 @@ def test_each_kind_is_taken_as_it_is(kind: str, value: Any, taken: Any) -> None:
         ("brokers", [1, -1], BROKERS),
         ("brokers", [1, True], BROKERS),
         ("brokers", ["1"], BROKERS),
-        ("replicas", {"1": 2}, LIST),
-        ("replicas", [False], PLACEHOLDERS),
-        ("replicas", [1.5], PLACEHOLDERS),
         ("texts", "ab", LIST),
         ("texts", ["a", 1], TEXTS),
         ("objects", 7, LIST),
@@ -290,14 +249,14 @@ def test_a_number_may_be_as_large_as_the_limit_and_no_larger() -> None:
         fields.integer("more", high=7)
 
 
-@pytest.mark.parametrize("kind", ["brokers", "replicas"])
+@pytest.mark.parametrize("kind", ["brokers"])
 def test_a_broker_that_is_named_twice_is_refused(kind: str) -> None:
     with pytest.raises(DocumentError) as refused:
         take(kind, [1, 2, 1])
     assert str(refused.value) == "/x names a broker twice in 'key' = [1, 2, 1]; correct or delete it."
 
 
-@pytest.mark.parametrize("kind", ["integer", "text", "flag", "brokers", "replicas", "texts", "objects", "object"])
+@pytest.mark.parametrize("kind", ["integer", "text", "flag", "brokers", "texts", "objects", "object"])
 def test_a_field_that_is_missing_is_named(kind: str) -> None:
     with pytest.raises(DocumentError) as refused:
         getattr(FieldReader("/x", {}), kind)("key")

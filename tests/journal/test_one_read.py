@@ -20,25 +20,23 @@ from kafka_steward.journal.sql.tree import SqlTree
 from kafka_steward.journal.sql.view import View, Views
 from kafka_steward.journal.state import StoredRow
 from kafka_steward.journal.tree import Node
+from tests.present import present
 
 PATH = "/admin/failed_brokers/3"
-LONG = "/steward/leases/long"
+LONG = "/admin/reassign_chunks/long"
 WRITTEN = {
     PATH: '{"a": 1}',
     "/admin/failed_brokers/4": "",
     "/admin/failed_brokers_not/5": "beside",
     "/admin/reassignments/t/0": "{}",
-    "/steward/slot": "{}",
-    "/steward/leases/short": "short",
+    "/steward/journal": "{}",
+    "/admin/reassign_chunks/short": "short",
     LONG: "x" * (view.LONGEST + 1),
-    f"{QUARANTINE}/doc_0000000001": "{}",
-    f"{QUARANTINE}/doc_0000000001/text": "was",
-    "/steward/quarantined": "after it",
     "/other/root": "{}",
 }
 PARENTS = (
     "/", "/admin", "/admin/failed_brokers", "/admin/reassignments", "/admin/reassignments/t", "/steward",
-    "/steward/leases", QUARANTINE, f"{QUARANTINE}/doc_0000000001", "/other", "/nothing", "/admin/nothing",
+    "/admin/reassign_chunks", "/other", "/nothing", "/admin/nothing",
 )  # fmt: skip
 ASKED = (*WRITTEN, *PARENTS[1:])
 
@@ -95,19 +93,19 @@ def test_in_one_read_every_answer_is_what_it_is_without(tree: SqlTree) -> None:
 def test_what_a_poll_reads_takes_one_statement(tree: SqlTree) -> None:
     write(tree)
     polled = [path for path in WRITTEN if View.covers(path) and path != LONG]
-    assert len(polled) == 7
+    assert len(polled) == 5
     with counted(tree.database) as statements, tree.one_read():
         with tree.one_read():
             assert None not in tree.read(polled)
         assert tree.children("/admin/failed_brokers") == ["3", "4"]
         assert [node.data for node in tree.below("/admin/failed_brokers")] == ['{"a": 1}', ""]
         assert None not in tree.created_ids(polled)
-        tree.now_ms()
+        tree._views.now_ms()
     assert len(statements) == 1
 
 
 @pytest.mark.parametrize(
-    "read", [lambda tree: tree.get(LONG), lambda tree: tree.below("/steward/leases")], ids=["get", "below"]
+    "read", [lambda tree: tree.get(LONG), lambda tree: tree.below("/admin/reassign_chunks")], ids=["get", "below"]
 )
 def test_a_long_text_is_read_whole_by_a_statement_of_its_own(
     tree: SqlTree, read: Callable[[SqlTree], Node | list[Node]]
@@ -124,10 +122,10 @@ def test_the_clock_goes_on_in_one_read(tree: SqlTree, monkeypatch: pytest.Monkey
     now_s = [1_000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
     with tree.one_read():
-        before_ms = tree.now_ms()
+        before_ms = tree._views.now_ms()
         now_s[0] += 1.5
-        assert tree.now_ms() == before_ms + 1_500
-    assert abs(tree.now_ms() - before_ms) < 60_000
+        assert tree._views.now_ms() == before_ms + 1_500
+    assert abs(tree._views.now_ms() - before_ms) < 60_000
 
 
 def test_after_a_change_of_its_own_a_thread_reads_what_there_is(tree: SqlTree) -> None:
@@ -195,6 +193,7 @@ def rows(tree: SqlTree) -> StateTable:
     state = StateTable(tree._views)
     assert state.write("things", {"a": "1", "b": "2", "long": "x" * (view.LONGEST + 1)}, {}) is not None
     assert state.write("others", {"": "3"}, {}) is not None
+    assert state.write(QUARANTINE.name, {"7": "4"}, {}) is not None
     return state
 
 
@@ -217,6 +216,14 @@ def test_a_long_row_is_read_whole_by_a_statement_of_its_own(tree: SqlTree, rows:
     with counted(tree.database) as statements, rows.one_read():
         assert rows.select([("things", None)]) == before
     assert len(statements) == 2
+
+
+def test_quarantined_documents_which_grow_with_the_past_are_in_no_view(rows: StateTable) -> None:
+    wanted = [*WANTED, (QUARANTINE.name, None)]
+    before = rows.select(wanted)
+    with rows.one_read():
+        assert present(rows._views.current).select(wanted) == rows.select(WANTED)
+        assert rows.select(wanted) == before
 
 
 def test_rows_that_others_change_are_seen_after_an_end_and_own_changes_at_once(rows: StateTable) -> None:

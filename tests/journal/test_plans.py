@@ -12,7 +12,7 @@ from kafka_steward.errors import JournalUnreachable, LockLost, PlanError, Versio
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import CancelRequest, Chunk, ChunkPartition
-from kafka_steward.journal.plans import ORPHAN_MS, ChunkNodes, Plans
+from kafka_steward.journal.plans import ChunkNodes, Plans
 from kafka_steward.journal.records import Approval, LeaderRate, MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.sql.plans import PlanTable
 from kafka_steward.journal.store import Journal, call_at_once
@@ -363,15 +363,12 @@ def test_what_another_plan_left_behind_is_swept_once_it_is_old(
     assert [paths.chunk(name) for name in chunks_left(journal)] == kept, "and what a plan that has not ended needs"
 
 
-def test_chunks_that_no_plan_names_are_deleted_once_they_are_older_than_an_hour() -> None:
-    now_ms = ORPHAN_MS
-    tree = MemoryTree(lambda: now_ms)
+def test_chunks_that_no_plan_names_are_deleted_once_they_are_old() -> None:
+    tree = MemoryTree(lambda: 5)
     ChunkNodes(tree).write(PlanRecord("d1", "c1", "heal"), moves_of(1))
-    now_ms += ORPHAN_MS
-    ChunkNodes(tree).delete_stale(lambda _: True)
+    ChunkNodes(tree).delete_stale(5, lambda _: True)
     assert len(tree.children(paths.REASSIGN_CHUNKS)) == 1
-    now_ms += 1
-    ChunkNodes(tree).delete_stale(lambda _: True)
+    ChunkNodes(tree).delete_stale(6, lambda _: True)
     assert tree.children(paths.REASSIGN_CHUNKS) == []
 
 
@@ -437,6 +434,7 @@ def _plans_over(journal: Journal, tree: Any) -> Plans:
         journal.plans._table,
         journal.plans._plans,
         journal.cluster_id,
+        now_ms=journal.now_ms,
         transaction=nullcontext,
         project=call_at_once,
     )

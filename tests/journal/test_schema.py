@@ -29,7 +29,7 @@ from kafka_steward.journal.kip_documents import (
     InFlight,
     Request,
 )
-from kafka_steward.journal.records import MoveRow, MoveState, PlanStatus, ThrottleLease
+from kafka_steward.journal.records import MoveRow, MoveState, PlanStatus
 from kafka_steward.journal.schema import tables, upgrade
 from kafka_steward.journal.sql import sqlite
 from kafka_steward.journal.sql.database import open_database
@@ -209,7 +209,7 @@ def test_the_journal_lives_beside_other_tables(fresh_url: str) -> None:
 
 def test_a_process_that_had_the_journal_open_changes_nothing_after_its_upgrade(fresh_url: str, tmp_path: Path) -> None:
     with open_journal(fresh_url, "c", host="h") as journal:
-        journal.tree.create("/steward/plans/aa", "{}")
+        journal.tree.create("/admin/aa", "{}")
         fence = journal.step_lock("before", ttl_ms=1).acquire()
         with later_version(tmp_path / "later"):
             open_journal(fresh_url, "c", host="h").close()
@@ -217,7 +217,7 @@ def test_a_process_that_had_the_journal_open_changes_nothing_after_its_upgrade(f
         for change in (
             fence.check,
             journal.step_lock("after").acquire,
-            lambda: journal.tree.set("/steward/plans/aa", "[]", version=0),
+            lambda: journal.tree.set("/admin/aa", "[]", version=0),
             lambda: journal.audit.record(AuditRecord(Action.PUBLISH, "", plan="aa")),
             lambda: journal.record_poll("failures"),
         ):
@@ -274,7 +274,6 @@ def test_the_plans_the_documents_and_the_audit_trail_are_read(recorded: Journal)
         (paths.failed_broker(1), FailedBroker),
         (paths.rolling_bounce(4), AnnouncedRestartDocument),
         (paths.CANCEL_IN_PROGRESS, CancelRequest),
-        (paths.lease("broker", "4", "follower.rate"), ThrottleLease),
         (f"{paths.REASSIGNMENTS}/orders/3", InFlight),
         (f"{paths.REQUEST_PREFIX}0000000000", Request),
         (paths.chunk("chunk_0000000003"), Chunk),

@@ -86,17 +86,6 @@ def test_only_documents_of_the_kips_and_the_id_are_in_zookeeper(
         assert rows_only.health.rows() == journal.health.rows() != []
 
 
-def test_a_read_of_several_documents_is_in_the_order_that_was_asked_for(journal: Journal) -> None:
-    asked = ["/steward/b", "/admin/a", "/steward/none", "/admin/none", "/steward/a", "/admin/a"]
-    created = {path: journal.tree.create(path, path) for path in ("/admin/a", "/steward/a", "/steward/b")}
-    with journal.tree.one_read():
-        assert journal.tree.read(asked) == [created.get(path) for path in asked]
-        assert journal.tree.created_ids(asked) == [
-            None if path not in created else created[path].created_id for path in asked
-        ]
-    assert journal.tree.create_all(dict.fromkeys(["/admin/b", *asked], "x")) == ["/steward/b", "/admin/a", "/steward/a"]
-
-
 def test_a_tree_and_rows_of_two_journals_are_not_used_together_unless_the_caller_asks_for_it(url: str) -> None:
     options = ZooKeeperOptions("zk:2181/kafka")
     with open_journal(url, "c1", zookeeper=options) as first:

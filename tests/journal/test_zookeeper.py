@@ -20,6 +20,7 @@ from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 from kafka_steward.errors import JournalError, JournalUnreachable, SettingError, WrongCluster
 from kafka_steward.journal import paths
 from kafka_steward.journal.listing import QUARANTINE
+from kafka_steward.journal.state import Rows
 from kafka_steward.journal.store import open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.session import CloseNodesRequest, ZkSession, our_acl
@@ -88,8 +89,8 @@ def test_what_others_put_below_a_node_keeps_nobody_from_deleting_it_and_is_kept(
     tree.create("/a/b/c", "theirs")
     tree.delete("/a/b", version=0)
     assert tree.get("/a/b") is None
-    (kept,) = tree.children(QUARANTINE)
-    assert present(tree.get(f"{QUARANTINE}/{kept}/text")).data == "theirs"
+    (kept,) = Rows(tree.state, QUARANTINE).all()
+    assert kept.value.text == "theirs"
 
 
 def test_what_was_below_a_document_is_kept_in_the_database(
@@ -101,8 +102,8 @@ def test_what_was_below_a_document_is_kept_in_the_database(
         journal.tree.create(path, "x")
         raw.create(f"/{cluster_id}{path}/stray", b"theirs")
         journal.tree.delete(path, version=0)
-        (kept,) = journal.tree.children(QUARANTINE)
-        assert present(journal.tree.get(f"{QUARANTINE}/{kept}/text")).data == "theirs"
+        (kept,) = journal.rows(QUARANTINE).all()
+        assert kept.value.text == "theirs"
     assert raw.get_children(f"/{cluster_id}/steward") == ["journal"]
 
 

@@ -24,6 +24,7 @@ from kafka_steward.journal.zookeeper.tree import ZkTree
 from kafka_steward.sandbox.artifacts import find_or_install_java
 from kafka_steward.sandbox.cluster_layout import pick_ports
 from tests.journal.certificate import Certificate
+from tests.memory_state import MemoryState
 from tests.postgres import _die_with_parent
 
 _STEADY_S = 90.0
@@ -57,10 +58,11 @@ def connected(hosts: str, **more: Any) -> Iterator[KazooClient]:
 
 
 class ClockedZkTree(ZkTree):
-    """The documents in ZooKeeper as a whole `Tree`, for its contract: with a clock, and with their own quarantine."""
+    """The documents in ZooKeeper, with a clock, and a quarantine of their own in memory."""
 
     def __init__(self, options: ZooKeeperOptions) -> None:
-        super().__init__(options, lambda node, reason: quarantine_document(self, node, reason, None))
+        self.state = MemoryState(self.now_ms)
+        super().__init__(options, lambda node, reason: quarantine_document(self, self.state, node, reason, None))
 
     def now_ms(self) -> int:
         """Return the time of this machine."""

@@ -25,7 +25,7 @@ from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.journal.audit import Action, Actor, Audit
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import THROTTLE_LEASES, PlanStatus
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.planning.files.formats import PlanFolder
@@ -111,8 +111,7 @@ class Site:
         self.verify_replicas(wanted)
         assert present(self.journal.plans.get(plan.digest)).status is status
         assert self.journal.slot.holders() == ()
-        for kind in ("topic", "broker"):
-            assert not self.journal.tree.children(f"/steward/throttle_leases/{kind}")
+        assert self.journal.rows(THROTTLE_LEASES).all() == []
         # With ZooKeeper, a broker hears of a change of its settings a moment after it was made.
         eventually(self.is_unthrottled, within=10)
 

@@ -250,9 +250,7 @@ class Doing:
         self._carry_out()
 
     def fill(self) -> None:
-        asked = DEFERRED_PARTITIONS.path(self.topic)
-        if self.journal.tree.get(asked) is None:
-            self.journal.tree.create(asked, DeferredPartitions(3).to_json())
+        self.journal.rows(DEFERRED_PARTITIONS).put(self.topic, DeferredPartitions(3), None)
         add_deferred_partitions(self.cluster, self.journal, WHO)
         self._carry_out()
 

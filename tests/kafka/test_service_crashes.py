@@ -21,7 +21,7 @@ from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.plans.undo_verification import verify_undone
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.journal.audit import Action, Actor
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import THROTTLE_LEASES, PlanStatus
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.processes import Process
@@ -90,7 +90,7 @@ def is_done(cluster: KafkaCluster, journal: Journal, runner: PlanRunner, topic: 
     rows = journal.audit.rows(action=Action.SUBMIT)
     assert {each for each, _ in Counter(row.entry.partition for row in rows).items()} == set(BEFORE)
     assert journal.slot.holders() == ()
-    assert not journal.tree.children("/steward/throttle_leases/topic")
+    assert journal.rows(THROTTLE_LEASES).all() == []
 
 
 def restarted(sandbox: Sandbox) -> Process:

@@ -12,8 +12,8 @@ from kafka_steward.cluster.configs import ConfigChange, ConfigOp, parse_list
 from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.throttles.leases import ThrottleLeases
 from kafka_steward.execution.throttles.rates import NO_DEMAND, ThrottleDemand, ThrottleSide
-from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.records import THROTTLE_LEASES
 from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox import Sandbox
 from tests.eventually import eventually
@@ -52,7 +52,7 @@ def test_our_entries_come_and_go_and_those_of_others_stay(
     for _ in range(2):  # what was released is released no second time
         assert leases.release(NO_DEMAND, LIVE) == []
         eventually(lambda: same(in_list(cluster, topic), {"1:3", "0:4"}))
-        assert journal.tree.children(paths.leases_of("topic")) == []
+        assert not any("replicas" in row.key.setting for row in journal.rows(THROTTLE_LEASES).all())
 
 
 def test_a_list_that_is_emptied_entry_by_entry_is_deleted(
@@ -81,7 +81,7 @@ def test_nothing_is_leased_of_a_topic_that_is_gone(
     cluster: KafkaCluster, journal: Journal, leases: ThrottleLeases, topic: str
 ) -> None:
     leases.acquire(need(topic, 3), 1_000_000)
-    assert journal.tree.children(paths.leases_of("topic")) == []
+    assert not any("replicas" in row.key.setting for row in journal.rows(THROTTLE_LEASES).all())
     assert leases.release(NO_DEMAND, LIVE) == []
     assert rates(cluster, FOLLOWER, [3]) == {3: None}
 
@@ -100,7 +100,7 @@ def test_a_rate_goes_back_to_what_it_was_and_one_that_others_changed_stays(
     assert leases.release(NO_DEMAND, LIVE) == []
     assert rates(cluster, FOLLOWER, [1, 2, 3]) == {1: None, 2: 7_000_000, 3: 9_000_000}
     assert rates(cluster, ThrottleSide.LEADER, [1]) == {1: None}
-    assert journal.tree.children(paths.leases_of("broker")) == []
+    assert not any("rate" in row.key.setting for row in journal.rows(THROTTLE_LEASES).all())
 
 
 def test_a_stricter_rate_of_somebody_is_left_alone(

@@ -58,7 +58,6 @@ def reader() -> Iterator[psycopg.Connection[Any]]:
             journal.plans.update(ended, status=PlanStatus.CANCELLED)
         plain = url.replace("+psycopg", "")
         with psycopg.connect(plain, autocommit=True) as owner:
-            owner.execute("DELETE FROM steward_node WHERE cluster_id = %s", (TREELESS,))
             owner.execute(FILES["grafana-reader.sql"].read_text().encode())
         with psycopg.connect(plain.replace("//steward@", "//grafana_reader@"), autocommit=True) as session:
             yield session
@@ -134,6 +133,6 @@ def test_the_reader_may_read_nothing_else_and_write_nothing(reader: psycopg.Conn
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         reader.execute("SELECT * FROM steward_counter")
     reader.execute("SET default_transaction_read_only = off")
-    for change in ("DELETE FROM steward_audit", "UPDATE steward_node SET data = ''"):
+    for change in ("DELETE FROM steward_audit", "UPDATE steward_state SET value = ''"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             reader.execute(change.encode())

@@ -276,7 +276,7 @@ def test_each_alert_is_sent_once_and_so_is_its_end(journal: Journal) -> None:
     update_alerts(journal, FOUND[:1], journal.now_ms())
     send_alerts(lambda given: told.append(given["kafka_steward"]))
     assert (told[-1]["event"], told[-1]["of"], told[-1]["digest"]) == ("recovered", "stuck", "3f2a91")
-    assert [each.key[0] for each in ALERTS.list_valid(journal.tree)] == ["outage"]
+    assert [row.key for row in journal.rows(ALERTS).all()] == ["outage"]
 
 
 def test_an_alert_that_no_notifier_could_send_is_sent_again(journal: Journal) -> None:

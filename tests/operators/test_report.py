@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,10 +26,12 @@ from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanSt
 from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.sql.plan_reports import PlanReports
 from kafka_steward.journal.sql.plans import PlanTable
+from kafka_steward.journal.state import Rows
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.settings import Settings
 from tests.airflow_home import context
+from tests.memory_state import MemoryState
 from tests.memory_tree import MemoryTree
 from tests.operators.simulated import CONN_ID, Cluster, MakeCluster
 from tests.present import present
@@ -204,6 +207,7 @@ def journal_of(
         settings=Settings(),
         journal=SimpleNamespace(
             tree=MemoryTree(lambda: 1),
+            rows=partial(Rows, MemoryState(lambda: 1)),
             now_ms=lambda: 1,
             slot=SimpleNamespace(holders=lambda: ()),
             audit=SimpleNamespace(rows=lambda **_: []),

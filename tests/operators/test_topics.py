@@ -12,7 +12,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused
 from kafka_steward.execution.topics.pending import PROPAGATION_MS
 from kafka_steward.journal.audit import Action
-from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.records import DEFERRED_PARTITIONS, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import open_journal
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
@@ -22,7 +22,7 @@ from kafka_steward.planning.files.formats import plan_table, read_snapshot, writ
 from tests.airflow_home import context
 from tests.builders import planned
 from tests.operators.simulated import CONN_ID, Cluster, MakeCluster
-from tests.simulated_plan import count_pending, move
+from tests.simulated_plan import count_pending, move, pending_partitions
 
 ALLOWED: dict[str, Any] = {"enable_under_replicated_topic_creation": True}
 
@@ -47,8 +47,8 @@ def assert_pending(cluster: Cluster, made: dict[str, Any]) -> None:
         "sentence": "Topic orders was created with 2 partitions; 2 replicas of 2 partitions are pending, and are added "
         "when brokers join.",
     }
-    assert cluster.journal.tree.children(PENDING_REPLICAS.path("orders")) == ["0", "1"]
-    assert count_pending(cluster.journal.tree) == 2
+    assert pending_partitions(cluster.journal, "orders") == [0, 1]
+    assert count_pending(cluster.journal) == 2
     assert cluster.noted(Action.PENDING) == [("orders", "create")] * 2
     # On KRaft, Kafka is first left to place them all.
     assert cluster.noted(Action.CREATE) == [("orders", "create")] * (1 if cluster.zookeeper_mode else 2)
@@ -108,7 +108,7 @@ def test_more_replicas_than_the_cluster_has_brokers_fail_the_task_for_good(make_
     cluster = make_cluster("1a 2b 3c", **ALLOWED)
     with pytest.raises(AirflowFailException, match="request at most 3, or start more brokers first"):
         create(replication_factor=10)
-    assert (cluster.replicas(), count_pending(cluster.journal.tree)) == ({}, 0)
+    assert (cluster.replicas(), count_pending(cluster.journal)) == ({}, 0)
 
 
 def test_without_the_setting_kafka_refuses_it_with_the_advice_to_set_it(make_cluster: MakeCluster) -> None:
@@ -116,7 +116,7 @@ def test_without_the_setting_kafka_refuses_it_with_the_advice_to_set_it(make_clu
     cluster.lose(3)
     with pytest.raises(KafkaRefused, match="Only 2 brokers are live: wait for more, or set enable_under_replicated"):
         create()
-    assert (cluster.replicas(), count_pending(cluster.journal.tree)) == ({}, 0)
+    assert (cluster.replicas(), count_pending(cluster.journal)) == ({}, 0)
 
 
 @pytest.mark.parametrize("of", ["topic", "broker"])
@@ -163,7 +163,7 @@ def test_new_partitions_of_a_topic_with_pending_replicas_have_as_many_pending(ma
     create()
     assert add(3)["sentence"].endswith("1 of the new partitions has pending replicas.")
     assert len(cluster.replicas()["orders-2"]) == 2
-    assert count_pending(cluster.journal.tree) == 3
+    assert count_pending(cluster.journal) == 3
 
 
 def test_too_few_brokers_for_partitions_fail_the_task_for_good_and_leave_a_request_only_with_later(
@@ -173,13 +173,13 @@ def test_too_few_brokers_for_partitions_fail_the_task_for_good_and_leave_a_reque
     cluster.kill(3)
     with pytest.raises(AirflowFailException, match="pass later=True to add them when a broker joins"):
         add(3)
-    assert cluster.journal.tree.children(DEFERRED_PARTITIONS.parent) == []
+    assert cluster.journal.rows(DEFERRED_PARTITIONS).all() == []
     asked = add(3, later=True)
     assert (asked["done"], asked["waits"]) == (False, True)
     assert asked["sentence"].endswith(
         "the cluster has 2 brokers that accept replicas: they are added when a broker joins."
     )
-    assert cluster.journal.tree.children(DEFERRED_PARTITIONS.parent) == ["orders"]
+    assert [row.key for row in cluster.journal.rows(DEFERRED_PARTITIONS).all()] == ["orders"]
     assert list(cluster.topics) == [TopicPartition("orders", 0)]
 
 
@@ -263,7 +263,7 @@ def test_where_no_live_broker_can_host_pending_replicas_the_run_is_skipped(make_
     with pytest.raises(AirflowSkipException) as skipped:
         find()
     assert str(skipped.value) == ("Nothing can be filled now. 2 replicas are pending, and none can be added.")
-    assert count_pending(cluster.journal.tree) == 2
+    assert count_pending(cluster.journal) == 2
 
 
 def test_what_a_broker_that_joined_can_take_is_counted_and_is_in_the_snapshot_of_the_same_task(
@@ -289,7 +289,7 @@ def test_replicas_that_are_not_pending_any_more_are_dropped(make_cluster: MakeCl
     cluster.now_ms += PROPAGATION_MS
     with pytest.raises(AirflowSkipException, match=r"^Nothing can be filled now\. No replica is pending\.$"):
         find()
-    assert count_pending(cluster.journal.tree) == 0
+    assert count_pending(cluster.journal) == 0
     assert cluster.noted(Action.DROP) == [("orders", "find_pending")] * 2
 
 
@@ -305,7 +305,7 @@ def test_partitions_that_waited_for_a_broker_are_added(make_cluster: MakeCluster
         find()
     assert [len(each) for each in cluster.replicas().values()] == [3, 3, 3]
     assert cluster.noted(Action.CREATE) == [("orders", "find_pending")]
-    assert cluster.journal.tree.children(DEFERRED_PARTITIONS.parent) == []
+    assert cluster.journal.rows(DEFERRED_PARTITIONS).all() == []
 
 
 # the snapshot
@@ -358,7 +358,7 @@ def test_the_report_settles_what_was_filled_and_notifies(make_cluster: MakeClust
         "lower_bound": 3,
     }
     assert [each["kafka_steward"] for each in notified] == [{"event": "filled", **facts}]
-    assert count_pending(cluster.journal.tree) == 0
+    assert count_pending(cluster.journal) == 0
     assert cluster.noted(Action.SETTLE) == [("orders", "report")] * 2
 
 
@@ -370,7 +370,7 @@ def test_the_report_counts_what_is_still_pending_and_what_was_dropped(make_clust
     facts = report({}, {})
     assert (facts["settled"], facts["dropped"], facts["pending"]) == (0, 1, 1)
     assert facts["sentence"].endswith("1 replica is still pending, and is added when brokers join.")
-    assert cluster.journal.tree.children(PENDING_REPLICAS.path("orders")) == ["1"]
+    assert pending_partitions(cluster.journal, "orders") == [1]
 
 
 # from the first task to the last

@@ -16,11 +16,10 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import InFlight
-from kafka_steward.journal.listing import QUARANTINE, QuarantinedDocument
+from kafka_steward.journal.listing import QUARANTINE
 from kafka_steward.journal.tree import Node
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
-from tests.present import present
 from tests.simulated_plan import WHO, memory_journal, plan_of
 from tests.simulator import Simulator
 
@@ -91,12 +90,7 @@ class Yard:
 
     def quarantined(self) -> list[tuple[str, str]]:
         """Path and text of everything that was moved aside."""
-        found = []
-        for name in self.journal.tree.children(QUARANTINE):
-            node = present(self.journal.tree.get(f"{QUARANTINE}/{name}"))
-            pieces = [self.journal.tree.get(f"{node.path}/{piece}") for piece in self.journal.tree.children(node.path)]
-            found.append((QuarantinedDocument.from_node(node).path, "".join(piece.data for piece in pieces if piece)))
-        return found
+        return [(row.value.path, row.value.text) for row in self.journal.rows(QUARANTINE).all()]
 
     def in_flight(self) -> list[str]:
         return [str(name) for name in sorted(self.simulator.reassignments())]

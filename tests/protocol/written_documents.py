@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_steward.assignment import Move
+from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.document_api.request_documents import queue_add, request_add
 from kafka_steward.execution.announcements import announce_restart, disable_reassignment
 from kafka_steward.execution.plans.cancel import send_cancel_signal
@@ -43,6 +43,6 @@ def write_documents(journal: Journal) -> str:
     journal.tree.create_sequential(paths.CHUNK_PREFIX, document(["c-1 12"]))
     announce_restart(journal, 5, who=ADA, lasts_ms=60_000)
     pending = PendingReplicas.from_brokers((1, 2), 3)
-    journal.tree.create(PENDING_REPLICAS.path("p", 3), pending.to_json())
-    journal.tree.create(DEFERRED_PARTITIONS.path("d"), DeferredPartitions(12, asked_by="ada").to_json())
+    journal.rows(PENDING_REPLICAS).put(TopicPartition("p", 3), pending, None)
+    journal.rows(DEFERRED_PARTITIONS).put("d", DeferredPartitions(12, asked_by="ada"), None)
     return name

@@ -367,7 +367,7 @@ def test_while_the_journal_does_not_answer_the_event_says_so_itself_once_an_hour
     assert alerts.own_event(state, 4_600.0) is not None
     event, _, _ = alerts.poll(opened)
     assert event is not None, "the journal answers again: people are told of the end"
-    assert list_untold(opened.journal)[0].document.ended_ms is not None
+    assert list_untold(opened.journal)[0].value.ended_ms is not None
     assert alerts.own_event(CheckState("alerts", False, 0, ""), 9_999.0) is None
 
 

@@ -19,6 +19,7 @@ from kafka_steward.errors import ClusterUnreachable
 from kafka_steward.hooks.steward import ClusterSession, StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.observed import BrokerReport
+from kafka_steward.journal.records import PENDING_REPLICAS, PendingReplicas
 from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.sql.history import HealthHistory, PollTimes
 from kafka_steward.journal.sql.watch_reports import WatchReports
@@ -348,8 +349,8 @@ def test_a_poll_that_succeeds_is_recorded_with_its_host_and_its_time(kind: str, 
 def test_a_poll_that_fails_is_not_recorded(kind: str, watched: Watched) -> None:
     poll = POLLS[kind]()
     watched.simulator.reachable = False
-    # Without these documents, the poll of the documents and the poll for joined brokers ask Kafka nothing.
-    watched.opened.journal.tree.create("/steward/pending_replicas/t/0", '{"version": 1, "replicas": [1, 2, -1]}')
+    # Without these, the poll of the documents and the poll for joined brokers ask Kafka nothing.
+    watched.opened.journal.rows(PENDING_REPLICAS).put(TopicPartition("t", 0), PendingReplicas((1, 2, -1)), None)
     watched.opened.journal.tree.create_sequential(paths.REQUEST_PREFIX, document(["t-0 23"]))
     with pytest.raises(ChecksFailed) as told:
         poll(watched.opened)

@@ -16,9 +16,11 @@ import pytest
 from airflow.sdk.observability import stats
 
 from kafka_steward.execution.watch import lease as watch_lease
+from kafka_steward.execution.watch.lease import list_listened_events
 from kafka_steward.hooks.steward import ClusterSession, StewardHook
 from kafka_steward.journal import paths
-from kafka_steward.journal.records import WatchLease
+from kafka_steward.journal.records import WATCH_LEASE
+from kafka_steward.journal.state import ONLY
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.settings import Settings
 from kafka_steward.triggers import documents, loops
@@ -26,6 +28,7 @@ from kafka_steward.triggers.checks import BrokerFailureCheck
 from kafka_steward.triggers.loops import EventQueues
 from kafka_steward.triggers.watch import EVENTS, ClusterWatch, SharedWatch, WatchTrigger
 from tests.eventually import eventually
+from tests.present import present
 from tests.protocol.simulated_watch import document
 from tests.simulator import Simulator
 
@@ -56,7 +59,8 @@ class Site:
 
     def leases(self) -> list[str]:
         with self.journal() as journal:
-            return journal.tree.children(paths.WATCH)
+            lease = [WATCH_LEASE.name for _ in journal.rows(WATCH_LEASE).all()]
+            return [*lease, *sorted(list_listened_events(journal))]
 
     def all_closed(self) -> None:
         assert len(self.closed) == len(self.opened)
@@ -141,7 +145,7 @@ def test_a_failure_that_nobody_listens_to_is_kept_for_who_comes_later(site: Site
     async def scene() -> None:
         early = Listener("request")
         site.simulator.kill(3)
-        await until(lambda: _recorded(site, paths.failed_broker(3)))
+        await until(lambda: _entered(site, 3))
         late = Listener("broker-failed")
         await until(lambda: _all([late.received]))
         assert late.received[0]["brokers"] == [3]
@@ -245,7 +249,7 @@ def test_of_two_processes_one_polls_and_the_other_takes_over(site: Site, process
         one.close()
         site.simulator.kill(3)
         await processes.only(two)
-        await until(lambda: _recorded(site, paths.failed_broker(3)))
+        await until(lambda: _entered(site, 3))
         waiting.cancel()
         two.close()
         await asyncio.gather(running, waiting, return_exceptions=True)
@@ -263,7 +267,7 @@ def test_an_event_reaches_who_listens_in_a_process_that_stands_by(
         one, running = processes.begin()
         await processes.only(one)
         listener = Listener("broker-failed")
-        await until(lambda: _recorded(site, paths.watch_event("broker-failed")))
+        await until(lambda: _at_least(len(site.leases()), 2))
         site.simulator.kill(3)
         await until(lambda: _all([listener.received]))
         assert listener.received[0]["brokers"] == [3]
@@ -305,9 +309,7 @@ def test_who_stands_by_says_once_who_has_the_watch(
 def test_a_document_is_an_event_where_another_process_executed_it(site: Site) -> None:
     def executor() -> str:
         with site.journal() as journal:
-            node = journal.tree.get(paths.WATCH_LEASE)
-            assert node is not None
-            return WatchLease.from_node(node).owner
+            return present(journal.rows(WATCH_LEASE).get(ONLY)).value.owner
 
     async def scene() -> None:
         one = ClusterWatch("kafka", log=lambda *_: None, log_error=lambda *_: None)
@@ -331,10 +333,10 @@ def _at_least(number: int, least: int) -> None:
     assert number >= least
 
 
+def _entered(site: Site, broker: int) -> None:
+    with site.journal() as journal:
+        assert journal.tree.get(paths.failed_broker(broker)) is not None
+
+
 def _all(found: Any) -> None:
     assert all(found)
-
-
-def _recorded(site: Site, path: str) -> None:
-    with site.journal() as journal:
-        assert journal.tree.get(path) is not None

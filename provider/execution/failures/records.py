@@ -1,13 +1,13 @@
-"""The documents of failures in the journal: KIP-46's entry of a failed broker, and our own record beside it.
+"""What the journal has of failures: KIP-46's document of a failed broker, and our own record beside it.
 
 KIP-46's `/admin/failed_brokers/<id>` is deleted when the broker is back or its heal is persisted. An operator who
-deletes it calls the heal off. Our own `/steward/failures/<id>` stays as long as the broker is down, so that neither an
-incomplete heal nor a restart of the watch restarts the grace period. It also distinguishes the two deletions: its field
-`entered` is True while the entry exists, and is reset before one of our processes deletes the entry. Therefore the
-entry is created before `entered` is set, and the records are read before the entries. A process that dies between two
-of these changes leaves an entry without the field, which counts as an entry.
+deletes it calls the heal off. Our own record stays as long as the broker is down, so that neither an incomplete heal
+nor a restart of the watch restarts the grace period. It also distinguishes the two deletions: its field `entered` is
+True while the entry exists, and is reset before one of our processes deletes the entry. Therefore the entry is created
+before `entered` is set, and the records are read before the entries. A process that dies between two of these changes
+leaves an entry without the field, which counts as an entry.
 
-`/steward/failed_log_dirs/<id>` has the time since which a live broker has offline replicas.
+A live broker with offline replicas has a record as well, with the time since which it has them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from kafka_steward.errors import DocumentError
 from kafka_steward.execution.failures.rules import (
     EndedHeal,
     Failure,
@@ -26,16 +25,15 @@ from kafka_steward.execution.failures.rules import (
 )
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import FailedBroker
-from kafka_steward.journal.listing import DocumentCollection, ListedDocument
-from kafka_steward.journal.paths import BROKER
 from kafka_steward.journal.records import FAILED_BROKERS
+from kafka_steward.journal.state import Noun, Row, Rows
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node, Tree, put_new, remove, replace_text
+from kafka_steward.journal.tree import put_new, remove
 from kafka_steward.settings import Settings
 
-#: The recorded failures of brokers, and of the log directories of live brokers.
-FAILURES = DocumentCollection("/steward/failures", (BROKER,), Failure.from_node, Failure.rebuild_from_node)
-FAILED_LOG_DIRS = DocumentCollection(paths.FAILED_LOG_DIRS, (BROKER,), Failure.from_node, Failure.rebuild_from_node)
+#: The recorded failures of brokers, and of the log directories of live brokers, by broker.
+FAILURES: Noun[int, Failure] = Noun("failures", Failure, int)
+FAILED_LOG_DIRS: Noun[int, Failure] = Noun("failed_log_dirs", Failure, int)
 
 #: The number of latest plans that are searched for the newest heal of a broker.
 LATEST_PLANS = 200
@@ -52,7 +50,7 @@ class RecordedFailures:
     written last. Log directories of live brokers have records only.
     """
 
-    records: Mapping[int, ListedDocument[Failure]]
+    records: Mapping[int, Row[int, Failure]]
     entries: Mapping[int, FailedBroker] = field(default_factory=dict)
     entered_ms: Mapping[int, int] = field(default_factory=dict)
     written_ms: Mapping[int, int] = field(default_factory=dict)
@@ -60,7 +58,7 @@ class RecordedFailures:
     @property
     def failures(self) -> dict[int, Failure]:
         """Our own records, by broker."""
-        return {broker: each.document for broker, each in self.records.items()}
+        return {broker: row.value for broker, row in self.records.items()}
 
     @property
     def first_seen_ms(self) -> dict[int, int]:
@@ -98,13 +96,13 @@ class RecordedFailures:
         )
 
 
-def read_failures(tree: Tree, now_ms: int) -> RecordedFailures:
+def read_failures(journal: Journal) -> RecordedFailures:
     """Read the records of broker failures, then KIP-46's entries.
 
     An unreadable entry, or one with a time in the future, gets the time at which it was written.
     """
-    records = {each.key[0]: each for each in FAILURES.list_valid(tree)}
-    listed = FAILED_BROKERS.list_valid(tree)
+    records = {row.key: row for row in journal.rows(FAILURES).all()}
+    listed, now_ms = FAILED_BROKERS.list_valid(journal.tree), journal.now_ms()
     entries = {each.key[0]: each.document for each in listed}
     # A clock that runs ahead must not delay a failure.
     entered_ms = {
@@ -115,70 +113,56 @@ def read_failures(tree: Tree, now_ms: int) -> RecordedFailures:
     return RecordedFailures(records, entries, entered_ms, written_ms)
 
 
-def read_log_dir_failures(tree: Tree) -> RecordedFailures:
+def read_log_dir_failures(journal: Journal) -> RecordedFailures:
     """Read the records of failed log directories of live brokers."""
-    return RecordedFailures({each.key[0]: each for each in FAILED_LOG_DIRS.list_valid(tree)})
+    return RecordedFailures({row.key: row for row in journal.rows(FAILED_LOG_DIRS).all()})
 
 
-def enter_failure(tree: Tree, broker: int, read: RecordedFailures, now_ms: int) -> bool:
-    """Write the missing documents of a failed broker; return True if that created its entry.
+def enter_failure(journal: Journal, broker: int, read: RecordedFailures, now_ms: int) -> bool:
+    """Write what is missing of a failed broker; return True if that created its entry.
 
-    Documents of an earlier poll or of another process keep their time.
+    What an earlier poll or another process has written keeps its time.
     """
     first_seen_ms, reported = read.first_seen_ms.get(broker, now_ms), broker in read.reported
-    reported_ms = read.reported_ms.get(broker)
     entry = FailedBroker(first_seen_ms, reported)
-    created = put_new(tree, paths.failed_broker(broker), entry.to_json()) is not None
+    created = put_new(journal.tree, paths.failed_broker(broker), entry.to_json()) is not None
     known = read.records.get(broker)
-    if known is None:
-        failure = Failure(first_seen_ms, entered=True, reported=reported, reported_ms=reported_ms)
-        put_new(tree, FAILURES.path(broker), failure.to_json())
-    else:
-        failure = replace(known.document, entered=True, called_off_ms=None, reported=reported, reported_ms=reported_ms)
-        replace_text(tree, known.node, failure.to_json())
+    failure = Failure(first_seen_ms) if known is None else replace(known.value, called_off_ms=None)
+    failure = replace(failure, entered=True, reported=reported, reported_ms=read.reported_ms.get(broker))
+    journal.rows(FAILURES).put(broker, failure, known)
     return created
 
 
-def keep_ended_heals(tree: Tree, read: RecordedFailures, ended: Mapping[int, EndedHeal]) -> None:
+def keep_ended_heals(rows: Rows[int, Failure], read: RecordedFailures, ended: Mapping[int, EndedHeal]) -> None:
     """Write the last heals of brokers into the records of their failures: plans are kept for `plan_retention` only."""
     for broker, heal in ended.items():
         known = read.records[broker]
-        replace_text(tree, known.node, replace(known.document, healed=heal).to_json())
+        rows.put(broker, replace(known.value, healed=heal), known)
 
 
-def record_call_off(tree: Tree, known: ListedDocument[Failure], now_ms: int) -> bool:
+def record_call_off(journal: Journal, known: Row[int, Failure], now_ms: int) -> bool:
     """Record that the heal of a broker was called off; return False if another process changed the record."""
-    failure = replace(known.document, entered=False, called_off_ms=now_ms, reported=False, reported_ms=None)
-    return replace_text(tree, known.node, failure.to_json()) is not None
+    failure = replace(known.value, entered=False, called_off_ms=now_ms, reported=False, reported_ms=None)
+    return journal.rows(FAILURES).put(known.key, failure, known) is not None
 
 
-def delete_entry(tree: Tree, broker: int) -> bool:
+def delete_entry(journal: Journal, broker: int) -> bool:
     """Delete KIP-46's entry of a broker, because the broker is back or its heal is persisted.
 
     Returns False if there is none, or if it or the record was changed concurrently: the next poll decides.
     """
-    if not _reset_entered(tree, broker):
+    if not _reset_entered(journal.rows(FAILURES), broker):
         return False
-    node = tree.get(paths.failed_broker(broker))
-    return node is not None and remove(tree, node)
+    node = journal.tree.get(paths.failed_broker(broker))
+    return node is not None and remove(journal.tree, node)
 
 
-def _reset_entered(tree: Tree, broker: int) -> bool:
+def _reset_entered(rows: Rows[int, Failure], broker: int) -> bool:
     for _ in range(_ATTEMPTS):
-        node = tree.get(FAILURES.path(broker))
-        failure = None if node is None else _parse_failure(node)
-        if node is None or failure is None or not failure.entered:
-            return True
-        if replace_text(tree, node, replace(failure, entered=False).to_json()) is not None:
+        row = rows.get(broker)
+        if row is None or not row.value.entered or rows.put(broker, replace(row.value, entered=False), row) is not None:
             return True
     return False
-
-
-def _parse_failure(node: Node) -> Failure | None:
-    try:
-        return Failure.from_node(node)
-    except DocumentError:
-        return None  # the sweep replaces it by a record without `entered`
 
 
 def find_healed_brokers(

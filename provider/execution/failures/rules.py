@@ -10,21 +10,18 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Annotated
 
 from kafka_steward.assignment import Operation, counted, name_brokers
 from kafka_steward.cluster.health import failed_log_dirs, failed_paths_text
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.escaping import utc_text
-from kafka_steward.journal.document import Document, FieldPresence
 from kafka_steward.journal.observed import CheckState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
-from kafka_steward.journal.tree import Node
 from kafka_steward.settings import Settings
 
 
 @dataclass(frozen=True)
-class EndedHeal(Document):
+class EndedHeal:
     """The last heal of a broker, which ended and left partitions, as a failure keeps it beyond its plan's retention.
 
     The fields are those of `PlanRecord`; `cancelled` is True if a person ended it.
@@ -33,8 +30,8 @@ class EndedHeal(Document):
     ended_ms: int
     left: int
     live_brokers: tuple[int, ...] = ()
-    repeats: Annotated[int, FieldPresence.OMITTED] = 0
-    cancelled: Annotated[bool, FieldPresence.OMITTED] = False
+    repeats: int = 0
+    cancelled: bool = False
 
     @classmethod
     def of(cls, plan: PlanRecord) -> EndedHeal:
@@ -57,10 +54,8 @@ class EndedHeal(Document):
 
 
 @dataclass(frozen=True)
-class Failure(Document):
+class Failure:
     """The time of the first detection of a failure, and of its last announcement.
-
-    `/steward/failures/<id>` is that of a broker, `/steward/failed_log_dirs/<id>` that of a live broker's disks.
 
     `entered` is True while KIP-46's entry of the broker exists, as far as our own processes know: before one of them
     deletes the entry, it resets the field. `called_off_ms` is the time at which the deletion of the entry by an
@@ -69,17 +64,12 @@ class Failure(Document):
 
     first_seen_ms: int
     announced_ms: int | None = None
-    entered: Annotated[bool, FieldPresence.OMITTED] = False
+    entered: bool = False
     called_off_ms: int | None = None
-    reported: Annotated[bool, FieldPresence.OMITTED] = False
+    reported: bool = False
     #: The time of the report: a heal that ended earlier does not count as the last one.
     reported_ms: int | None = None
     healed: EndedHeal | None = None
-
-    @classmethod
-    def rebuild_from_node(cls, node: Node) -> str:
-        """Return the document that an unreadable one counts as: a failure since the creation of its node."""
-        return cls(node.created_ms).to_json()
 
 
 @dataclass(frozen=True)

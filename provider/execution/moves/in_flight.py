@@ -15,10 +15,10 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import InFlight
 from kafka_steward.journal.records import IN_FLIGHT
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node, Tree, put
+from kafka_steward.journal.tree import Documents, Node, put
 
 
-def record_in_flight(tree: Tree, plan: str, moves: Sequence[Move]) -> None:
+def record_in_flight(tree: Documents, plan: str, moves: Sequence[Move]) -> None:
     """Record moves that are about to be submitted. The records of a crashed step are written again."""
     wanted = {
         move.topic_partition: InFlight(move.before, move.after, top=len(move.before), plan=plan) for move in moves
@@ -32,7 +32,7 @@ def record_in_flight(tree: Tree, plan: str, moves: Sequence[Move]) -> None:
         _write_record(tree, partition, node, record.to_json())
 
 
-def retarget_in_flight(tree: Tree, source: str, partition: TopicPartition, target: Assignment) -> None:
+def retarget_in_flight(tree: Documents, source: str, partition: TopicPartition, target: Assignment) -> None:
     """Assign an in-flight reassignment to the request at `source`, which asks for another target.
 
     It belongs to that request until a plan takes it over.
@@ -42,20 +42,20 @@ def retarget_in_flight(tree: Tree, source: str, partition: TopicPartition, targe
         _write_record(tree, partition, node, replace(known, replicas=target, plan=source).to_json())
 
 
-def flag_in_flight_legacy(tree: Tree, plan: str) -> None:
+def flag_in_flight_legacy(tree: Documents, plan: str) -> None:
     """Mark everything that a plan has in flight as submitted through the legacy znode."""
     for each in IN_FLIGHT.list_valid(tree):
         if each.document.plan == plan and not each.document.legacy:
             _write_record(tree, TopicPartition(*each.key), each.node, replace(each.document, legacy=True).to_json())
 
 
-def record_external_in_flight(tree: Tree, partition: TopicPartition, noted: InFlight) -> None:
+def record_external_in_flight(tree: Documents, partition: TopicPartition, noted: InFlight) -> None:
     """Record an external reassignment in flight, unless the partition has a record already."""
     if tree.get(paths.reassignment(partition)) is None:
         _write_record(tree, partition, None, noted.to_json())
 
 
-def update_external_in_flight(tree: Tree, partition: TopicPartition, target: Assignment) -> None:
+def update_external_in_flight(tree: Documents, partition: TopicPartition, target: Assignment) -> None:
     """Change the target in the record of an external reassignment; its originals are those of the first one."""
     node, known = _read_record(tree, partition)
     if node is not None and known is not None and known.plan is None:
@@ -67,7 +67,7 @@ def is_unknown_plan(journal: Journal, plan: str) -> bool:
     return paths.is_digest(plan) and journal.plans.get(plan) is None
 
 
-def disown_in_flight(tree: Tree, plan: str, partitions: Collection[TopicPartition]) -> None:
+def disown_in_flight(tree: Documents, plan: str, partitions: Collection[TopicPartition]) -> None:
     """Make those records of a plan external that are of these partitions; their originals stay recorded.
 
     That is for a plan that the journal does not know, because an older copy of its database was restored.
@@ -78,7 +78,7 @@ def disown_in_flight(tree: Tree, plan: str, partitions: Collection[TopicPartitio
             _write_record(tree, partition, each.node, replace(each.document, plan=None).to_json())
 
 
-def delete_in_flight(tree: Tree, plan: str | None, partitions: Sequence[TopicPartition]) -> None:
+def delete_in_flight(tree: Documents, plan: str | None, partitions: Sequence[TopicPartition]) -> None:
     """Delete the records of these partitions if they belong to `plan`; None stands for records without a plan.
 
     Missing records are ignored, and so are those that are changed externally in between.
@@ -88,21 +88,21 @@ def delete_in_flight(tree: Tree, plan: str | None, partitions: Sequence[TopicPar
     tree.delete_all(mine)
 
 
-def list_in_flight(tree: Tree) -> dict[TopicPartition, InFlight]:
+def list_in_flight(tree: Documents) -> dict[TopicPartition, InFlight]:
     """Return all in-flight records by partition; unreadable records are left out."""
     return {TopicPartition(*each.key): each.document for each in IN_FLIGHT.list_valid(tree)}
 
 
-def list_in_flight_plans(tree: Tree) -> dict[TopicPartition, str | None]:
+def list_in_flight_plans(tree: Documents) -> dict[TopicPartition, str | None]:
     """Return every partition with an in-flight record and the plan that wrote it; None for external reassignments."""
     return {partition: noted.plan for partition, noted in list_in_flight(tree).items()}
 
 
-def _read_record(tree: Tree, partition: TopicPartition) -> tuple[Node | None, InFlight | None]:
+def _read_record(tree: Documents, partition: TopicPartition) -> tuple[Node | None, InFlight | None]:
     return _read_records(tree, [partition])[0]
 
 
-def _read_records(tree: Tree, partitions: Sequence[TopicPartition]) -> list[tuple[Node | None, InFlight | None]]:
+def _read_records(tree: Documents, partitions: Sequence[TopicPartition]) -> list[tuple[Node | None, InFlight | None]]:
     nodes = tree.read([paths.reassignment(partition) for partition in partitions]) if partitions else []
     return [(node, _parse_record(node)) for node in nodes]
 
@@ -114,7 +114,7 @@ def _parse_record(node: Node | None) -> InFlight | None:
         return None  # the watch quarantines it
 
 
-def _write_record(tree: Tree, partition: TopicPartition, node: Node | None, text: str) -> None:
+def _write_record(tree: Documents, partition: TopicPartition, node: Node | None, text: str) -> None:
     if node is None or node.data != text:
         # A conflict with a concurrent write is left to the next step.
         put(tree, paths.reassignment(partition), node, text)

@@ -33,7 +33,7 @@ from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.execution.unsettled import find_stuck, record_unsettled
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, UnsettledPartitions
-from kafka_steward.journal.tree import Tree
+from kafka_steward.journal.tree import Documents
 
 #: Topics whose settings are read between two checks of the step lock.
 _TOPICS = 1000
@@ -192,7 +192,7 @@ def assess_strain(
     return facts.strain
 
 
-def restarting_brokers(tree: Tree, now_ms: int) -> dict[int, int | None]:
+def restarting_brokers(tree: Documents, now_ms: int) -> dict[int, int | None]:
     """Return the brokers that announced a shutdown (KIP-46), as long as that applies, and until when, if stated."""
     announced = announced_restarts(tree).items()
     return {broker: bounce.until_ms for broker, bounce in announced if bounce.is_in_effect(now_ms)}

@@ -83,7 +83,8 @@ from kafka_steward.execution.throttles.rates import (
 )
 from kafka_steward.journal.audit import Action, Code
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanRecord
+from kafka_steward.journal.records import Cause, LeaseKey, MoveRow, MoveState, Phase, PlanRecord, ThrottleLease
+from kafka_steward.journal.state import Row
 
 #: While moves are in flight, the lists of throttled replicas are shortened this seldom: each change is one more request
 #: to the controller, which is busy with the moves. The entry of a replica that is in sync throttles nothing (KIP-73).
@@ -184,7 +185,8 @@ class Step:
     With `starting` False, nothing new is submitted. `cancelling` is the message of a cancel: moves that have not begun
     are dropped, and moves in flight are cancelled (KIP-236). Each of the `stalled` partitions is cancelled
     individually, and dropped. `throttle` is the rate of the plan's moves, in bytes per second into one broker, 0 for
-    none; None leaves each broker the rate that the plan gave it. `memory` is what earlier steps of this process found.
+    none; None leaves each broker the rate that the plan gave it. `memory` is what earlier steps of this process found,
+    `leases` the recorded throttle leases, as they were read with the lock.
     """
 
     def __init__(
@@ -198,6 +200,7 @@ class Step:
         cancelling: str = "",
         stalled: Collection[TopicPartition] = (),
         memory: StepMemory | None = None,
+        leases: Sequence[Row[LeaseKey, ThrottleLease]] | None = None,
     ) -> None:
         cluster, journal, who = context.cluster, context.journal, context.actor
         self._context = context
@@ -222,7 +225,7 @@ class Step:
         self._calls = AuditedCalls(journal.audit, fence)
         self._retraction = LateRetraction(cluster, journal, record.digest, who)
         self._leases = ThrottleLeases(
-            cluster, journal, self._calls, record.digest, attempts=self._moves.attempts, who=who
+            cluster, journal, self._calls, record.digest, attempts=self._moves.attempts, who=who, read=leases
         )
         self._reversals = MoveReversals(
             record.digest, self._moves, ReversalExecutor(cluster, self._calls, who, self._retraction)

@@ -93,7 +93,7 @@ def consume_cancel_signal(
         outcome = _request_named_cancel(journal, request.plan, request, who, number)
     else:
         outcome = cancel_everything(cluster, journal, request, who, fence=fence, number=number)
-    if outcome.is_pending and journal.tree.now_ms() - node.modified_ms < _PENDING_MS:
+    if outcome.is_pending and journal.now_ms() - node.modified_ms < _PENDING_MS:
         return None
     sentences = outcome.sentences or (f"{paths.CANCEL_IN_PROGRESS} was created, and there was nothing to cancel.",)
     entry = AuditRecord(
@@ -102,7 +102,7 @@ def consume_cancel_signal(
     refused = request.plan and not outcome.plans
     journal.audit.record(entry, Outcome.REFUSED if refused else Outcome.DONE)
     # A node that was changed since it was read is a new request: it stays for the next reader.
-    delete_or_quarantine(journal.tree, node, CancelRequest.from_node)
+    delete_or_quarantine(journal, node, CancelRequest.from_node)
     return replace(outcome, sentences=sentences)
 
 

@@ -128,7 +128,7 @@ def purge_old_plans(journal: Journal, settings: Settings) -> None:
     kept_ms = max(int(settings.plan_retention * _DAY_MS), _HOUR_MS)
     before_ms = journal.now_ms() - kept_ms
     journal.plans.purge(before_ms)
-    delete_old_documents(journal.tree, before_ms)
+    delete_old_documents(journal, before_ms)
 
 
 def is_fully_replicated(row: MoveRow, snapshot: Snapshot) -> bool:

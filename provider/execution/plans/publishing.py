@@ -153,9 +153,9 @@ def _refuse_too_many_brokers(context: ClusterContext, plan: PlanFolder, named: C
     healed, most = _healed_brokers(plan), context.settings.max_failed_brokers
     if len(healed) <= most:
         return
-    tree, view = context.journal.tree, build_view(context.cluster.snapshot(), frozenset(healed), {})
+    view = build_view(context.cluster.snapshot(), frozenset(healed), {})
     counted = set(healed).difference(named, view.hopeless.intersection(view.replica_counts))
-    for read in (read_failures(tree, context.journal.now_ms()), read_log_dir_failures(tree)):
+    for read in (read_failures(context.journal), read_log_dir_failures(context.journal)):
         counted -= read.reported
         counted.difference_update(broker for broker, each in read.failures.items() if each.healed is not None)
     if len(counted) > most:
@@ -167,7 +167,7 @@ def _refuse_too_many_brokers(context: ClusterContext, plan: PlanFolder, named: C
 
 
 def _refuse_called_off(journal: Journal, plan: PlanFolder) -> None:
-    called_off = read_failures(journal.tree, journal.now_ms()).called_off
+    called_off = read_failures(journal).called_off
     broker = next((each for each in plan.proof.get("brokers_failed", ()) if each in called_off), None)
     if broker is not None:
         raise PlanError(
@@ -247,7 +247,7 @@ def _delete_failure_entries(journal: Journal, record: PlanRecord, brokers: Seque
         bounce = journal.tree.get(paths.rolling_bounce(broker))
         if bounce is not None:
             remove(journal.tree, bounce)
-        if not delete_entry(journal.tree, broker):
+        if not delete_entry(journal, broker):
             continue  # a poll deleted or changed it in between: the next poll decides
         reason = f"broker {broker} is being healed by plan {record.digest[:12]}"
         journal.audit.record(AuditRecord(Action.CLEAR, reason, plan=record.digest, broker=broker, who=who))

@@ -164,13 +164,11 @@ def _exhausted_brokers(journal: Journal, snapshot: Snapshot, now_ms: int, settin
     view = build_view(snapshot, snapshot.dead_hosting_brokers, {})
     exhausted: frozenset[int] = frozenset()
     if view.failed:
-        dead = find_healed_brokers(journal, view, read_failures(journal.tree, now_ms), now_ms=now_ms, settings=settings)
+        dead = find_healed_brokers(journal, view, read_failures(journal), now_ms=now_ms, settings=settings)
         exhausted |= dead.exhausted & view.failed
     if view.lost:
         disks = replace(view, replica_counts=view.lost)
-        found = find_healed_brokers(
-            journal, disks, read_log_dir_failures(journal.tree), now_ms=now_ms, settings=settings
-        )
+        found = find_healed_brokers(journal, disks, read_log_dir_failures(journal), now_ms=now_ms, settings=settings)
         exhausted |= found.exhausted & view.lost.keys()
     return exhausted
 

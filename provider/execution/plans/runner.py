@@ -69,14 +69,24 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord, event_number
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.locks import SLOT, Fence, StepLock
-from kafka_steward.journal.records import LeaderRate, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.records import (
+    THROTTLE_LEASES,
+    LeaderRate,
+    LeaseKey,
+    MoveState,
+    PlanRecord,
+    PlanStatus,
+    ThrottleLease,
+)
+from kafka_steward.journal.state import Row
 
 
 class _StepReads(NamedTuple):
-    """What a step reads with the step lock: the holders of the plan slot, and whether the cancel signal is there."""
+    """What a step reads with the step lock: the holders of the slot, the cancel signal, and all throttle leases."""
 
     holders: tuple[str, ...]
     is_cancelled: bool
+    leases: Sequence[Row[LeaseKey, ThrottleLease]]
 
 
 #: The beginning of the `detail` of a move that its plan deferred to the next plan.
@@ -143,9 +153,9 @@ class PlanRunner:
         cannot be read or written, and ClusterError after `max_attempts` failures to publish a rollback.
         """
         lock = self._journal.step_lock()
-        (slot,) = lock.read_with_lock(SLOT)
+        slot, leases = lock.read_with_lock(SLOT, THROTTLE_LEASES)
         signal = self._journal.tree.get(paths.CANCEL_IN_PROGRESS)
-        read = _StepReads(slot[0].value.holders if slot else (), signal is not None)
+        read = _StepReads(slot[0].value.holders if slot else (), signal is not None, leases)
         record = self._read_record()
         if record.status.finished:
             self._finish_ended_plan(record)
@@ -294,6 +304,7 @@ class PlanRunner:
             cancelling=cancelling,
             stalled=self._stalled if self._settings.when_stalled == "cancel" else (),
             memory=self._memory,
+            leases=read.leases,
         )
         try:
             stepped = step.run()

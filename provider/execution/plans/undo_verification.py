@@ -27,9 +27,8 @@ from kafka_steward.execution.plans.rollback import SkippedPartition, find_left_a
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.throttles.leases import list_leased_rates
 from kafka_steward.execution.throttles.rates import RELEASED_LATER, ThrottleSide
-from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Code, Outcome
-from kafka_steward.journal.records import Cause, MoveRow, MoveState, PlanRecord, PlanStatus, ThrottleLease
+from kafka_steward.journal.records import THROTTLE_LEASES, Cause, LeaseKey, MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 
 #: Partitions of each kind that are listed in full; the rest is counted.
@@ -304,14 +303,21 @@ def _find_remaining_throttles(
     keys = [side.replicas_key for side in ThrottleSide]
     lists, unreadable = readable_topic_configs(cluster, topics, keys, own_only=True)
     # As long as a lease is recorded, its entries count as set.
-    lists |= {topic: _leased_entries(journal, topic, plans) for topic in unreadable}
-    others = _entries_leased_by_others(journal, topics, plans)
+    leases = _read_leased_entries(journal)
+    lists |= {topic: _entries_of(leases, topic, plans) for topic in unreadable}
+    others = {
+        (key.name, entry)
+        for key, of in leases.items()
+        for plan, entries in of.items()
+        for entry in entries
+        if plan not in plans
+    }
     left = [
         f"{key} of {entry.topic} has {text}"
         for entry in set_by_us
         for key in keys
         if (text := f"{entry.partition}:{entry.broker}") in parse_list(lists.get(entry.topic or "", {}).get(key))
-        and text not in others.get(entry.topic or "", ())
+        and (entry.topic, text) not in others
     ]
     rates = [(broker, f"{side.rate_key} of broker {broker}") for broker, side in list_leased_rates(journal, plans)]
     return (
@@ -320,21 +326,14 @@ def _find_remaining_throttles(
     )
 
 
-def _leased_entries(journal: Journal, topic: str, plans: Sequence[str]) -> dict[str, str]:
+def _read_leased_entries(journal: Journal) -> dict[LeaseKey, Mapping[str, tuple[str, ...]]]:
+    """Return the leased entries of each setting, by plan."""
+    return {row.key: row.value.entries for row in journal.rows(THROTTLE_LEASES).all()}
+
+
+def _entries_of(
+    leases: Mapping[LeaseKey, Mapping[str, tuple[str, ...]]], topic: str, plans: Sequence[str]
+) -> dict[str, str]:
     """Return the entries of a topic that are recorded as leased by these plans, in the form of Kafka's settings."""
-    found = {}
-    for side in ThrottleSide:
-        node = journal.tree.get(paths.lease("topic", topic, side.replicas_key))
-        entries = {} if node is None else ThrottleLease.from_node(node).entries
-        found[side.replicas_key] = ",".join(entry for plan in plans for entry in entries.get(plan, ()))
-    return found
-
-
-def _entries_leased_by_others(journal: Journal, topics: Sequence[str], plans: Sequence[str]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for topic in topics:
-        for side in ThrottleSide:
-            node = journal.tree.get(paths.lease("topic", topic, side.replicas_key))
-            entries = {} if node is None else ThrottleLease.from_node(node).entries
-            found.setdefault(topic, set()).update(*(each for plan, each in entries.items() if plan not in plans))
-    return found
+    by_key = {side.replicas_key: leases.get(LeaseKey(topic, side.replicas_key), {}) for side in ThrottleSide}
+    return {key: ",".join(entry for plan in plans for entry in of.get(plan, ())) for key, of in by_key.items()}

@@ -20,7 +20,7 @@ from kafka_steward.errors import KafkaRefused
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import ChunkPartition, Request
-from kafka_steward.journal.tree import Tree, put_new
+from kafka_steward.journal.tree import Documents, put_new
 
 #: The size limit of the node in bytes: below ZooKeeper's limit of 1 MB.
 MAX_ZNODE_BYTES = 900_000
@@ -37,7 +37,7 @@ _IN_MIGRATION = (
 class ZnodeReassignmentClient:
     """A `ClusterPort` that submits reassignments through ZooKeeper and delegates every other call to `cluster`."""
 
-    def __init__(self, cluster: ClusterPort, tree: Tree) -> None:
+    def __init__(self, cluster: ClusterPort, tree: Documents) -> None:
         self._cluster, self._tree = cluster, tree
 
     def __getattr__(self, name: str) -> Any:

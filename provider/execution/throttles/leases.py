@@ -10,11 +10,11 @@ again that an external change cleared, and sets its brokers to the rate that is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cluster.configs import BrokerRate, ConfigChange, ConfigOp, parse_list
@@ -48,25 +48,17 @@ from kafka_steward.execution.throttles.rates import (
     rates_in_force,
     stricter_external_rates,
 )
-from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
-from kafka_steward.journal.records import RATES, PlanRecord, ThrottleLease
+from kafka_steward.journal.records import THROTTLE_LEASES, LeaseKey, PlanRecord, ThrottleLease
+from kafka_steward.journal.state import Row
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node, put
 
 _UNKNOWN_TOPIC = 3
-#: Attempts to record a late change while other processes change the same document.
+#: Attempts to record a late change while other processes change the same row.
 _TRIES = 10
-#: The number of leases that are read: all.
-_ALL = 2**31 - 1
-_SETTINGS = {
-    (kind, key) for side in ThrottleSide for kind, key in (("topic", side.replicas_key), ("broker", side.rate_key))
-}
 _LEADING = ThrottleSide.LEADER.replicas_key
 #: The sides of replication, by the setting of the rate.
 _SIDES = {side.rate_key: side for side in ThrottleSide}
-#: Kind ("broker" or "topic"), id or name, and setting.
-_Key: TypeAlias = tuple[str, str, str]
 
 
 class ThrottleLeases:
@@ -75,7 +67,8 @@ class ThrottleLeases:
     Keep one for one holding of the step lock: it reads the recorded leases once, and whoever else changes them then
     makes its next write fail with VersionConflict. Every method may raise ClusterError; the recorded leases then remain
     to be released. `attempts` returns the number of submissions of the given partitions, which distinguishes their
-    rows in the audit trail. `refusals` are Kafka's refusals of topics whose entries could not be released.
+    rows in the audit trail. `read` are the recorded leases of all plans, if they were read with the lock. `refusals`
+    are Kafka's refusals of topics whose entries could not be released.
     """
 
     def __init__(
@@ -87,14 +80,16 @@ class ThrottleLeases:
         *,
         attempts: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]],
         who: Actor,
+        read: Sequence[Row[LeaseKey, ThrottleLease]] | None = None,
     ) -> None:
         self._cluster = cluster
         self._journal = journal
+        self._rows = journal.rows(THROTTLE_LEASES)
         self._calls = calls
         self._plan = plan
         self._attempts = attempts
         self._who = who
-        self._read: dict[_Key, tuple[Node, ThrottleLease]] | None = None
+        self._read = None if read is None else {row.key: row for row in read}
         #: What moves copy, and at which of their leaders a rate of others may apply: as read with the followers' side.
         self._copies: dict[Copy, bool] = {}
         self._leader_rates: dict[int, BrokerRate] = {}
@@ -124,7 +119,7 @@ class ThrottleLeases:
         asked = None if rate is None else str(rate)
         for side in ThrottleSide:
             self._acquire_entries(side, {topic: several for (topic, of), several in need.entries.items() if of is side})
-            noted = {paths.broker_from_name(name) for name in self._read_own_leases("broker", side.rate_key)}
+            noted = set(map(int, self._read_own_leases(side.rate_key)))
             brokers = {broker for broker, of in need.brokers if of is side} | noted
             self._acquire_rates(side, sorted(live & brokers), asked, insist=False)
 
@@ -147,11 +142,7 @@ class ThrottleLeases:
 
         With them, the followers whose stricter rate limits nothing, because the rates of their leaders are stricter.
         """
-        leases = {
-            (broker, _SIDES[setting]): lease
-            for (_, name, setting), (_, lease) in self._read_leases().items()
-            if setting in _SIDES and (broker := paths.broker_from_name(name)) is not None
-        }
+        leases = _rates_among(self._read_leases().values())
         stricter = stricter_external_rates(self._plan, leases)
         asked = max((int(rate) for lease in leases.values() for rate in lease.entries.get(self._plan, ())), default=0)
         others = {broker: r for broker, r in self._leader_rates.items() if (broker, ThrottleSide.LEADER) not in leases}
@@ -200,7 +191,7 @@ class ThrottleLeases:
             raise BrokerUnreachable(silent[0], f"Broker {silent[0]} does not respond, so its throttle cannot be set.")
         changes, leases = dict[int, ConfigChange](), dict[int, ThrottleLease]()
         for broker, shown in sorted(now.items()):
-            noted, wanted = self._record_rate(("broker", str(broker), side.rate_key), rate, shown)
+            noted, wanted = self._record_rate(LeaseKey(str(broker), side.rate_key), rate, shown)
             if noted is not None and wanted != shown.own:
                 changes[broker], leases[broker] = rate_change(wanted, side.rate_key), noted
         before = {broker: now[broker].own for broker in changes}
@@ -225,7 +216,7 @@ class ThrottleLeases:
         missing = {topic: missing_entries(value, sorted(wanted[topic])) for topic, value in had.items()}
         added = {topic: several for topic, several in missing.items() if several}
         ours = {topic: ConfigChange(side.replicas_key, ConfigOp.APPEND, ",".join(add)) for topic, add in added.items()}
-        keys = {topic: ("topic", topic, side.replicas_key) for topic in added}
+        keys = {topic: LeaseKey(topic, side.replicas_key) for topic in added}
         self._write_leases({keys[topic]: self._with_entries(keys[topic], had[topic], added[topic]) for topic in added})
         entries = self._build_list_audit(Action.THROTTLE, added)
         answers = self._calls.execute(
@@ -238,9 +229,9 @@ class ThrottleLeases:
         self._raise_first_error(answers.values())
 
     def _release_entries(self, side: ThrottleSide, need: ThrottleDemand) -> None:
-        mine = self._read_own_leases("topic", side.replicas_key)
+        mine = self._read_own_leases(side.replicas_key)
         kept = {topic: need.entries.get((topic, side), frozenset()) for topic in mine}
-        removable = {topic: set(mine[topic][1].entries[self._plan]) - kept[topic] for topic in mine}
+        removable = {topic: set(mine[topic].entries[self._plan]) - kept[topic] for topic in mine}
         removable = {topic: several for topic, several in removable.items() if several}
         now, refused = readable_topic_configs(self._cluster, list(removable), [side.replicas_key], own_only=True)
         removable = {topic: several for topic, several in removable.items() if topic not in refused}
@@ -250,7 +241,7 @@ class ThrottleLeases:
             # Entries that are gone, with their topic or by an external change, are not ours to remove.
             there = sorted(several & set(parse_list(value)))
             gone[topic] = sorted(several.difference(there))
-            change = _removal_change(side.replicas_key, value, there, mine[topic][1])
+            change = _removal_change(side.replicas_key, value, there, mine[topic])
             if change is not None:
                 changes[topic], removed[topic] = change, there
         self._complete_intents(self._build_list_audit(Action.UNTHROTTLE, gone))
@@ -259,11 +250,10 @@ class ThrottleLeases:
         unchanged = {topic: error for topic, error in answers.items() if _is_relevant_error(error)}
         self.refusals += [error for error in (*refused.values(), *unchanged.values()) if error is not None]
         if removable:
-            # A document that another plan has written since ours was deleted may have the same version.
             self._calls.check_fence()
         self._remove_lease_entries(
             {
-                ("topic", topic, side.replicas_key): several
+                LeaseKey(topic, side.replicas_key): several
                 for topic, several in removable.items()
                 if topic not in unchanged
             }
@@ -271,15 +261,15 @@ class ThrottleLeases:
 
     def _release_rates(self, side: ThrottleSide, need: ThrottleDemand, live: frozenset[int]) -> list[int]:
         mine = {
-            broker: each
-            for name, each in self._read_own_leases("broker", side.rate_key).items()
-            if (broker := paths.broker_from_name(name)) is not None and (broker, side) not in need.brokers
+            int(name): lease
+            for name, lease in self._read_own_leases(side.rate_key).items()
+            if (int(name), side) not in need.brokers
         }
         able = sorted(mine.keys() & live)
         reached = self._cluster.broker_rates(able, [side.rate_key])[side.rate_key] if able else {}
         changes, before, gone = {}, {}, {}
         for broker, shown in reached.items():
-            lease = mine[broker][1]
+            lease = mine[broker]
             change = rate_restoring_change(shown.own, lease, side.rate_key)
             if change is not None and lease.entries.keys() == {self._plan}:
                 changes[broker], before[broker] = change, shown.own
@@ -290,7 +280,7 @@ class ThrottleLeases:
         answers = self._calls.execute(entries, lambda batch: self._change_rates(changes, batch))
         self._remove_lease_entries(
             {
-                ("broker", str(broker), side.rate_key): mine[broker][1].entries[self._plan]
+                LeaseKey(str(broker), side.rate_key): mine[broker].entries[self._plan]
                 for broker in reached
                 if answers.get(broker) is None
             }
@@ -316,45 +306,45 @@ class ThrottleLeases:
             if error is not None and _is_relevant_error(error):
                 raise error
 
-    def _read_own_leases(self, kind: str, config: str) -> dict[str, tuple[Node, ThrottleLease]]:
-        """Return this plan's recorded leases of the setting `config`, by the name of the broker or topic."""
+    def _read_own_leases(self, setting: str) -> dict[str, ThrottleLease]:
+        """Return this plan's recorded leases of a setting, by the name of the broker or topic."""
         return {
-            name: each
-            for (of, name, setting), each in self._read_leases().items()
-            if (of, setting) == (kind, config) and self._plan in each[1].entries
+            key.name: row.value
+            for key, row in self._read_leases().items()
+            if key.setting == setting and self._plan in row.value.entries
         }
 
-    def _read_leases(self) -> dict[_Key, tuple[Node, ThrottleLease]]:
-        """Return the recorded leases of all plans, by kind, broker or topic, and setting."""
+    def _read_leases(self) -> dict[LeaseKey, Row[LeaseKey, ThrottleLease]]:
+        """Return the recorded leases of all plans."""
         if self._read is None:
-            nodes = self._journal.tree.subtree(paths.LEASES, _ALL)
-            named = ((paths.parse_lease_path(node.path), node) for node in nodes)
-            self._read = {
-                key: (node, ThrottleLease.from_node(node))
-                for key, node in named
-                if key is not None and (key[0], key[2]) in _SETTINGS
-            }
+            self._read = {row.key: row for row in self._rows.all()}
         return self._read
 
-    def _with_entries(self, key: _Key, had: str | None, add: Collection[str]) -> ThrottleLease:
+    def _recorded(self, key: LeaseKey) -> ThrottleLease | None:
+        row = self._read_leases().get(key)
+        return None if row is None else row.value
+
+    def _with_entries(self, key: LeaseKey, had: str | None, add: Collection[str]) -> ThrottleLease:
         """Return the lease with list entries that this plan is about to add.
 
         Entries of other plans and of earlier steps are kept. A list that no longer exists was cleared externally. In
         that case, releasing our entries deletes the list.
         """
-        _, known = self._read_leases().get(key, (None, None))
+        known = self._recorded(key)
         noted = known or ThrottleLease(had, None)
         mine = tuple(sorted({*noted.entries.get(self._plan, ()), *add}))
         before = None if had is None else noted.before
         return replace(noted, before=before, entries={**noted.entries, self._plan: mine})
 
-    def _record_rate(self, key: _Key, rate: str | None, shown: BrokerRate) -> tuple[ThrottleLease | None, str | None]:
+    def _record_rate(
+        self, key: LeaseKey, rate: str | None, shown: BrokerRate
+    ) -> tuple[ThrottleLease | None, str | None]:
         """Record the rate that this plan requests; return the lease and the rate that is to be set on the broker."""
-        _, known = self._read_leases().get(key, (None, None))
+        known = self._recorded(key)
         noted, wanted = decide_rate(known, self._plan, rate, shown.own, shown.inherited)
         if noted is not None:
             noted = note_external(noted, wanted, shown.inherited)
-            self._write_lease(key, noted)
+            self._write_leases({key: noted})
         return noted, wanted
 
     def _record_late_rates(self, side: ThrottleSide, late: Mapping[int, ThrottleLease]) -> None:
@@ -363,7 +353,7 @@ class ThrottleLeases:
         The process that releases the leases of ended plans then finds them.
         """
         for broker, lease in late.items():
-            key = "broker", str(broker), side.rate_key
+            key = LeaseKey(str(broker), side.rate_key)
             noted = partial(lease_late_rate, plan=self._plan, rate=lease.ours or "0", before=lease.before)
             self._write_late_lease(key, noted)
 
@@ -375,68 +365,39 @@ class ThrottleLeases:
                 mine = tuple(sorted({*there.entries.get(self._plan, ()), *added}))
                 return replace(there, entries={**there.entries, self._plan: mine})
 
-            self._write_late_lease(("topic", topic, side.replicas_key), noted)
+            self._write_late_lease(LeaseKey(topic, side.replicas_key), noted)
 
-    def _write_late_lease(self, key: _Key, noted: Callable[[ThrottleLease | None], ThrottleLease]) -> None:
-        """Apply `noted` to the current document and write the result, with retries.
+    def _write_late_lease(self, key: LeaseKey, noted: Callable[[ThrottleLease | None], ThrottleLease]) -> None:
+        """Apply `noted` to the current lease and write the result, with retries.
 
-        Other processes write the document at the same time, because the step lock is not held.
+        Other processes write the lease at the same time, because the step lock is not held.
         """
         for _ in range(_TRIES):
             self._read = None
-            _, known = self._read_leases().get(key, (None, None))
             with suppress(VersionConflict):
-                self._write_lease(key, noted(known))
+                self._write_leases({key: noted(self._recorded(key))})
                 return
 
-    def _write_lease(self, key: _Key, lease: ThrottleLease) -> None:
-        """Record a lease, unless it is recorded so. Raises VersionConflict if it was changed since it was read."""
-        node, known = self._read_leases().get(key, (None, None))
-        if lease == known:
-            return
-        written = put(self._journal.tree, paths.lease(*key), node, lease.to_json())
-        if written is None:
-            raise _lease_conflict(key)
-        self._read_leases()[key] = written, lease
+    def _write_leases(self, leases: Mapping[LeaseKey, ThrottleLease]) -> None:
+        """Record the leases that are not recorded so. Raises VersionConflict if one was changed since it was read."""
+        changed = {key: lease for key, lease in leases.items() if lease != self._recorded(key)}
+        self._read_leases().update(self._rows.put_all(changed, self._read_leases()))
 
-    def _write_leases(self, leases: Mapping[_Key, ThrottleLease]) -> None:
-        """Record leases, those without a document in as few requests as possible.
-
-        Raises VersionConflict if one was changed since it was read, or recorded by another process.
-        """
-        known = self._read_leases()
-        created = {key: lease for key, lease in leases.items() if key not in known}
-        for key in leases.keys() - created.keys():
-            self._write_lease(key, leases[key])
-        if not created:
-            return
-        at = {paths.lease(*key): key for key in created}
-        for path in self._journal.tree.create_all({path: created[key].to_json() for path, key in at.items()}):
-            raise _lease_conflict(at[path])
-        for (path, key), node in zip(at.items(), self._journal.tree.read(list(at)), strict=True):
-            if node is None or node.data != created[key].to_json():
-                raise _lease_conflict(at[path])
-            known[key] = node, created[key]
-
-    def _remove_lease_entries(self, removed: Mapping[_Key, Collection[str]]) -> None:
-        """Remove released entries from the documents; delete those without any other, in as few requests as possible.
+    def _remove_lease_entries(self, removed: Mapping[LeaseKey, Collection[str]]) -> None:
+        """Remove released entries from the leases, and delete those without any other.
 
         Raises VersionConflict if one was changed since it was read.
         """
         known = self._read_leases()
-        left = {key: self._without_entries(known[key][1], gone) for key, gone in removed.items()}
-        for key, entries in left.items():
-            if entries:
-                self._write_lease(key, replace(known[key][1], entries=entries))
-        ended = {key: known[key][0] for key, entries in left.items() if not entries}
-        if not ended:
-            return
-        self._journal.tree.delete_all(list(ended.values()))
-        left_over = self._journal.tree.read([node.path for node in ended.values()])
-        for key, node in zip(ended, left_over, strict=True):
-            if node is not None:
-                raise _lease_conflict(key)
-            del known[key]
+        left = {
+            key: replace(known[key].value, entries=self._without_entries(known[key].value, gone))
+            for key, gone in removed.items()
+        }
+        self._write_leases({key: lease for key, lease in left.items() if lease.entries})
+        ended = [known[key] for key, lease in left.items() if not lease.entries]
+        self._rows.delete_all(ended)
+        for row in ended:
+            del known[row.key]
 
     def _without_entries(self, lease: ThrottleLease, removed: Collection[str]) -> dict[str, tuple[str, ...]]:
         mine = tuple(entry for entry in lease.entries[self._plan] if entry not in removed)
@@ -542,27 +503,28 @@ def _read_attempts(journal: Journal, plan: str, partitions: Collection[TopicPart
     return {row.topic_partition: row.attempt for row in journal.plans.rows_of(plan, partitions)}
 
 
-def list_leased_rates(journal: Journal, plans: Collection[str]) -> list[tuple[int, ThrottleSide]]:
-    """Return the broker and side of each rate that is recorded as leased by one of these plans, sorted.
+def leased_rates(journal: Journal) -> dict[tuple[int, ThrottleSide], ThrottleLease]:
+    """Return the recorded leases of rates, by broker and side. A released rate is no longer recorded."""
+    return _rates_among(journal.rows(THROTTLE_LEASES).all())
 
-    A released rate is no longer recorded. Raises DocumentError for a corrupt record.
-    """
-    leased = [each.key for each in RATES.list_all(journal.tree) if set(plans) & each.document.entries.keys()]
-    return [(broker, _SIDES[setting]) for broker, setting in leased if setting in _SIDES]
+
+def _rates_among(rows: Iterable[Row[LeaseKey, ThrottleLease]]) -> dict[tuple[int, ThrottleSide], ThrottleLease]:
+    return {(int(row.key.name), _SIDES[row.key.setting]): row.value for row in rows if row.key.setting in _SIDES}
+
+
+def list_leased_rates(journal: Journal, plans: Collection[str]) -> list[tuple[int, ThrottleSide]]:
+    """Return the broker and side of each rate that is recorded as leased by one of these plans, sorted."""
+    return [key for key, lease in leased_rates(journal).items() if set(plans) & lease.entries.keys()]
 
 
 def list_external_rates(journal: Journal, record: PlanRecord) -> list[ExternalRate]:
     """Return the rates of others that apply instead of the plan's as its steps last saw them, sorted.
 
-    A rate that was requested since counts. Raises DocumentError for a corrupt record.
+    A rate that was requested since counts.
     """
     if record.status.finished:
         return []
-    leases = {
-        (each.key[0], _SIDES[each.key[1]]): each.document
-        for each in RATES.list_all(journal.tree)
-        if each.key[1] in _SIDES and record.digest in each.document.entries
-    }
+    leases = {key: lease for key, lease in leased_rates(journal).items() if record.digest in lease.entries}
     stricter = [
         rate
         for rate in stricter_external_rates(record.digest, leases, record.throttle)
@@ -628,7 +590,3 @@ def _removal_change(key: str, value: str | None, removed: Collection[str], lease
     if value is not None and lease.before != "" and set(parse_list(value)) <= set(removed):
         return ConfigChange(key, ConfigOp.DELETE)
     return ConfigChange(key, ConfigOp.SUBTRACT, ",".join(removed)) if removed else None
-
-
-def _lease_conflict(key: _Key) -> VersionConflict:
-    return VersionConflict(f"{paths.lease(*key)} was changed since it was read; read it again.")

@@ -23,6 +23,7 @@ from kafka_steward.errors import ClusterError
 from kafka_steward.execution.cluster_queries import readable_topic_configs
 from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.throttles.leases import leased_rates
 from kafka_steward.execution.throttles.rates import (
     ALL,
     Copy,
@@ -34,7 +35,7 @@ from kafka_steward.execution.throttles.rates import (
     removal_command,
 )
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
-from kafka_steward.journal.records import RATES, THROTTLED_TOPICS
+from kafka_steward.journal.records import THROTTLE_LEASES, LeaseKey
 from kafka_steward.journal.store import Journal
 
 #: Topics whose settings are read between two checks of the step lock.
@@ -110,20 +111,20 @@ def survey_throttles(
     Brokers that do not answer, and topics whose settings we may not read, are left out. Raises ClusterError.
     """
     snapshot = cluster.snapshot()
-    leased = {each.key for each in RATES.list_all(journal.tree)}
+    leased = leased_rates(journal).keys()
     unneeded, in_use = list[ExternalThrottle](), list[ExternalThrottle]()
     external = dict[ThrottleSide, list[ExternalRate]]()
     for side in ThrottleSide:
         rates = cluster.broker_rates(sorted(snapshot.live), [side.rate_key])[side.rate_key]
-        others = {broker: rate for broker, rate in rates.items() if (broker, side.rate_key) not in leased}
+        others = {broker: rate for broker, rate in rates.items() if (broker, side) not in leased}
         for needed, each in _list_rates(side, others, snapshot):
             (in_use if needed else unneeded).append(each)
         external[side] = rates_in_force(side, others)
-    leases = {each.key: each.document for each in THROTTLED_TOPICS.list_all(journal.tree)}
-    entries = {key: {entry for several in lease.entries.values() for entry in several} for key, lease in leases.items()}
+    rows = journal.rows(THROTTLE_LEASES).all()
+    entries = {row.key: {entry for several in row.value.entries.values() for entry in several} for row in rows}
     lists = list(_read_lists(cluster, sorted(snapshot.topics), check))
     for topic, key, value in lists:
-        ours = entries.get((topic, key), set())
+        ours = entries.get(LeaseKey(topic, key), set())
         unneeded += filter(None, [_leftover_list(topic, key, value, ours, snapshot)])
         in_use += filter(None, [_list_in_use(topic, key, value, ours, snapshot)])
     if not any(key == ThrottleSide.LEADER.replicas_key and parse_list(value) for _, key, value in lists):
@@ -149,12 +150,12 @@ def read_external_rates(cluster: ClusterPort, journal: Journal, *, leaders: bool
     Those of leaders have the partitions that they throttle: which a list names, or a plan's throttle with `leaders`.
     Those of followers have the partitions with a replica there that is out of sync and that a list names.
     """
-    leased = {each.key for each in RATES.list_all(journal.tree)}
+    leased = leased_rates(journal).keys()
     try:
         read = cluster.broker_rates(sorted(cluster.live_brokers()), [side.rate_key for side in ThrottleSide])
         following, leading = (
             rates_in_force(
-                side, {broker: r for broker, r in read[side.rate_key].items() if (broker, side.rate_key) not in leased}
+                side, {broker: r for broker, r in read[side.rate_key].items() if (broker, side) not in leased}
             )
             for side in ThrottleSide
         )

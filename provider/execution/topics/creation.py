@@ -42,6 +42,7 @@ from kafka_steward.execution.topics.pending import (
     record_pending,
 )
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, event_number
+from kafka_steward.journal.document import sanitize_text
 from kafka_steward.journal.records import (
     DEFERRED_PARTITIONS,
     FAILED_BROKERS,
@@ -50,7 +51,6 @@ from kafka_steward.journal.records import (
     PendingReplicas,
 )
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import put, remove
 
 #: The kind of poll that each watch runs, many times a minute.
 _LOOK = "failures"
@@ -404,7 +404,7 @@ def add_partitions(
     if not later:
         raise RequestError(f"{lacking}: wait for more, or pass later=True to add them when a broker joins.")
     _store_deferred_request(
-        journal, DeferredPartitions(count, there[0].topic_id, who.person or who.dag_id or ""), topic
+        journal, DeferredPartitions(count, there[0].topic_id, sanitize_text(who.person or who.dag_id or "")), topic
     )
     return AddPartitionsResult(False, True, f"{lacking}: they are added when a broker joins.")
 
@@ -442,7 +442,7 @@ def find_due_deferred_partitions(
 
     A request for a topic that we may not describe, or whose settings we may not read, is neither.
     """
-    requests = {each.key[0]: each.document for each in DEFERRED_PARTITIONS.list_valid(journal.tree)}
+    requests = {row.key: row.value for row in journal.rows(DEFERRED_PARTITIONS).all()}
     hidden = with_hidden_topics(cluster, snapshot, requests).hidden
     there = {topic: _partitions_of_topic(snapshot, topic) for topic in requests if topic not in hidden}
     obsolete = {topic for topic, partitions in there.items() if _obsolete_reason(requests[topic], partitions)}
@@ -487,9 +487,10 @@ def add_deferred_partitions(cluster: TopicAdminPort, journal: Journal, who: Acto
             except KafkaRefused as refused:
                 refusals.append(refused)
                 continue
-        node = journal.tree.get(DEFERRED_PARTITIONS.path(topic))
-        if node is not None:
-            remove(journal.tree, node)
+        rows = journal.rows(DEFERRED_PARTITIONS)
+        row = rows.get(topic)
+        if row is not None:
+            rows.delete(row)
     if refusals:
         raise refusals[0]
     return messages
@@ -569,11 +570,11 @@ def _pending_of_new_partitions(
 
 
 def _store_deferred_request(journal: Journal, asked: DeferredPartitions, topic: str) -> None:
-    path = DEFERRED_PARTITIONS.path(topic)
-    node = journal.tree.get(path)
-    if node is not None and DeferredPartitions.from_node(node).count >= asked.count:
+    rows = journal.rows(DEFERRED_PARTITIONS)
+    row = rows.get(topic)
+    if row is not None and row.value.count >= asked.count:
         return
-    if put(journal.tree, path, node, asked.to_json()) is None:
+    if rows.put(topic, asked, row) is None:
         raise RequestError(f"Another process is requesting partitions of topic {topic}; try again.")
 
 

@@ -18,8 +18,8 @@ from kafka_steward.execution.moves.staging import intermediate_assignments
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.records import PENDING_REPLICAS, MoveState, PendingReplicas
+from kafka_steward.journal.state import Row
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node, put_new, remove, replace_text
 
 #: A broker may learn of a new topic late. For this time, in milliseconds, a missing topic does not count as deleted.
 PROPAGATION_MS = 60_000
@@ -170,13 +170,13 @@ _PLANS = 50
 
 
 def list_pending(journal: Journal, snapshot: Snapshot) -> list[PendingReplica]:
-    """Return all pending replicas, evaluated against `snapshot`; unreadable records are left out."""
+    """Return all pending replicas, evaluated against `snapshot`."""
     return [pending for _, pending in _evaluate_records(journal, snapshot)]
 
 
 def with_hidden_pending_topics(cluster: ClusterPort, journal: Journal, snapshot: Snapshot) -> Snapshot:
     """Return `snapshot` with the hidden topics among those with pending replicas. Raises ClusterError."""
-    return with_hidden_topics(cluster, snapshot, {each.key[0] for each in PENDING_REPLICAS.list_valid(journal.tree)})
+    return with_hidden_topics(cluster, snapshot, {row.key.topic for row in journal.rows(PENDING_REPLICAS).all()})
 
 
 def reconcile_pending(cluster: ClusterPort, journal: Journal, snapshot: Snapshot, who: Actor) -> list[PendingReplica]:
@@ -186,14 +186,15 @@ def reconcile_pending(cluster: ClusterPort, journal: Journal, snapshot: Snapshot
     Raises ClusterError.
     """
     judged = _evaluate_records(journal, with_hidden_pending_topics(cluster, journal, snapshot))
-    for node, pending in judged:
-        if pending.is_obsolete and remove(journal.tree, node):
+    rows = journal.rows(PENDING_REPLICAS)
+    for row, pending in judged:
+        if pending.is_obsolete and rows.delete(row):
             action = Action.SETTLE if pending.state is PendingState.SETTLED else Action.DROP
             journal.audit.record(
                 _build_audit_record(action, pending.partition, pending.sentence, who, pending.document)
             )
-        elif pending.document.to_json() != node.data:
-            replace_text(journal.tree, node, pending.document.to_json())
+        elif pending.document != row.value:
+            rows.put(row.key, pending.document, row)
     return [pending for _, pending in judged]
 
 
@@ -201,9 +202,9 @@ def record_pending(
     journal: Journal, pending: Mapping[TopicPartition, PendingReplicas], reason: str, who: Actor
 ) -> list[TopicPartition]:
     """Record pending replicas before the topic or partitions are created; returns the newly recorded partitions."""
-    new = []
+    new, rows = [], journal.rows(PENDING_REPLICAS)
     for name, document in pending.items():
-        if put_new(journal.tree, PENDING_REPLICAS.path(*name), document.to_json()) is None:
+        if rows.put(name, replace(document, recorded_ms=journal.now_ms()), None) is None:
             continue  # recorded by an earlier attempt, which may have got further
         journal.audit.record(_build_audit_record(Action.PENDING, name, reason, who, document))
         new.append(name)
@@ -212,24 +213,30 @@ def record_pending(
 
 def delete_pending(journal: Journal, names: Sequence[TopicPartition]) -> None:
     """Delete the records that were written for a request that Kafka then refused."""
-    for name in names:
-        node = journal.tree.get(PENDING_REPLICAS.path(*name))
-        if node is not None:
-            remove(journal.tree, node)
+    rows = journal.rows(PENDING_REPLICAS)
+    for row in filter(None, map(rows.get, names)):
+        rows.delete(row)
 
 
-def _evaluate_records(journal: Journal, snapshot: Snapshot) -> list[tuple[Node, PendingReplica]]:
-    written = PENDING_REPLICAS.list_valid(journal.tree)
-    now_ms, filled = journal.now_ms(), _read_fill_assignments(journal) if written else {}
-    found = []
-    for each in written:
-        name, node, pending = TopicPartition(*each.key), each.node, each.document
-        partition = snapshot.partitions.get(name)
-        age_ms = now_ms - node.created_ms
-        hidden = name.topic in snapshot.hidden
-        judged = evaluate_pending(name, pending, partition, age_ms=age_ms, filled=filled.get(name, ()), hidden=hidden)
-        found.append((node, judged))
-    return found
+def _evaluate_records(
+    journal: Journal, snapshot: Snapshot
+) -> list[tuple[Row[TopicPartition, PendingReplicas], PendingReplica]]:
+    rows = journal.rows(PENDING_REPLICAS).all()
+    now_ms, filled = journal.now_ms(), _read_fill_assignments(journal) if rows else {}
+    return [
+        (
+            row,
+            evaluate_pending(
+                row.key,
+                row.value,
+                snapshot.partitions.get(row.key),
+                age_ms=now_ms - row.value.recorded_ms,
+                filled=filled.get(row.key, ()),
+                hidden=row.key.topic in snapshot.hidden,
+            ),
+        )
+        for row in rows
+    ]
 
 
 def _read_fill_assignments(journal: Journal) -> dict[TopicPartition, list[Assignment]]:

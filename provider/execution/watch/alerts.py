@@ -1,10 +1,10 @@
 """Alerts: what the watch has found that needs a person, from its first appearance until people know of its end.
 
-`/steward/alerts/<condition>.<subject>` is one condition. The watch emits its event while people are to be told, again
+Each condition is a row. The watch emits its event while people are to be told, again
 and again until a run has told them; then once an hour while the condition lasts, and once more after its end. So an
 event that Airflow lost, or that came while the DAG was paused, is made up for.
 
-`/steward/stalls/<digest>` exists while moves of a plan make no progress. The process that steps the plan writes it: no
+A plan has a row of stalls while moves of a plan make no progress. The process that steps the plan writes it: no
 other one knows.
 """
 
@@ -12,17 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Annotated
 
 from kafka_steward.execution.announcements import disabled_reason
 from kafka_steward.execution.moves.progress import Progress
-from kafka_steward.journal.document import Document, FieldReader
-from kafka_steward.journal.listing import DocumentCollection, ListedDocument
-from kafka_steward.journal.paths import DIGEST
+from kafka_steward.journal.document import sanitize_text
 from kafka_steward.journal.records import PlanRecord, PlanStatus
+from kafka_steward.journal.state import Noun, Row
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node, put_new, remove, replace_text
 
 #: After which time people are told again of a condition that lasts, and a run is started again that has not told them.
 REPEATED_MS, RETRIED_MS = 3_600_000, 60_000
@@ -43,12 +39,12 @@ class Condition:
 
     @property
     def key(self) -> str:
-        """The name of its document."""
+        """The key of its row."""
         return f"{self.kind}.{self.subject}" if self.subject else self.kind
 
 
 @dataclass(frozen=True)
-class AlertRecord(Document):
+class AlertRecord:
     """One condition. Times are by the journal's clock, in milliseconds since 1970.
 
     It began at `since_ms`; its last event was emitted at `announced_ms`, and people were told at `notified_ms`, each
@@ -56,16 +52,11 @@ class AlertRecord(Document):
     """
 
     since_ms: int
-    sentence: Annotated[str, partial(FieldReader.sanitized_text, most=_SENTENCE)] = ""
+    sentence: str = ""
     announced_ms: int | None = None
     notified_ms: int | None = None
     ended_ms: int | None = None
     delay_ms: int = 0
-
-    @classmethod
-    def rebuild_from_node(cls, node: Node) -> str:
-        """Return the record that an unreadable one counts as: a condition since the creation of its node."""
-        return cls(node.created_ms).to_json()
 
     def is_to_be_told(self, now_ms: int) -> bool:
         """Return whether people are to be told of the condition, or of its end."""
@@ -77,20 +68,20 @@ class AlertRecord(Document):
 
 
 @dataclass(frozen=True)
-class Stall(Document):
+class Stall:
     """Moves of a plan that make no progress: since when, how many, and the plan's sentence."""
 
     since_ms: int
-    sentence: Annotated[str, partial(FieldReader.sanitized_text, most=_SENTENCE)] = ""
+    sentence: str = ""
 
 
-ALERTS = DocumentCollection("/steward/alerts", (DIGEST,), AlertRecord.from_node, AlertRecord.rebuild_from_node)
-STALLS = DocumentCollection("/steward/stalls", (DIGEST,), Stall.from_node)
+ALERTS: Noun[str, AlertRecord] = Noun("alerts", AlertRecord)
+STALLS: Noun[str, Stall] = Noun("stalls", Stall)
 
 
 @dataclass(frozen=True)
 class AlertDecision:
-    """The documents to write, by key, None to delete one; and the keys that the event is emitted for."""
+    """The rows to write, by key, None to delete one; and the keys that the event is emitted for."""
 
     changes: Mapping[str, AlertRecord | None] = field(default_factory=dict)
     due: tuple[str, ...] = ()
@@ -108,7 +99,7 @@ def decide_alerts(
         record = _next_record(condition, known.get(key), now_ms)
         if record is not None and _is_due(record, now_ms, retried_ms):
             due.append(key)
-            sentence = record.sentence if condition is None else condition.sentence[:_SENTENCE]
+            sentence = record.sentence if condition is None else _sanitized(condition)
             record = replace(record, announced_ms=now_ms, sentence=sentence)
         if record != known.get(key):
             changes[key] = record
@@ -121,7 +112,7 @@ def _next_record(condition: Condition | None, known: AlertRecord | None, now_ms:
             return None  # nobody knows of it: its end is no news
         return known if known.ended_ms is not None else replace(known, ended_ms=now_ms, announced_ms=None)
     if known is None:
-        return AlertRecord(now_ms, condition.sentence[:_SENTENCE], delay_ms=condition.delay_ms)
+        return AlertRecord(now_ms, _sanitized(condition), delay_ms=condition.delay_ms)
     # It began again before people were told of its end: for them it lasts. Its sentence is that of its last event.
     return replace(known, ended_ms=None)
 
@@ -153,12 +144,12 @@ def plan_conditions(plans: Iterable[PlanRecord], stalls: Mapping[str, Stall], di
 def read_plan_conditions(journal: Journal) -> list[Condition]:
     """Return the conditions of the journal's plans, and delete the stalls of ended ones. Raises JournalUnreachable."""
     plans = journal.plans.unfinished()
-    listed = STALLS.list_valid(journal.tree)
-    stalls = {each.key[0]: each.document for each in listed}
-    for each in listed:
-        if each.key[0] not in {plan.digest for plan in plans}:
-            remove(journal.tree, each.node)  # its process crashed, or the plan was cancelled by another one
-    return plan_conditions(plans, stalls, disabled_reason(journal.tree) if plans else "")
+    rows = journal.rows(STALLS)
+    stalls = {row.key: row for row in rows.all()}
+    for digest in stalls.keys() - {plan.digest for plan in plans}:
+        rows.delete(stalls[digest])  # its process crashed, or the plan was cancelled by another one
+    conditions = {digest: row.value for digest, row in stalls.items()}
+    return plan_conditions(plans, conditions, disabled_reason(journal.tree) if plans else "")
 
 
 def update_alerts(journal: Journal, found: Iterable[Condition], now_ms: int) -> dict[str, AlertRecord]:
@@ -166,38 +157,39 @@ def update_alerts(journal: Journal, found: Iterable[Condition], now_ms: int) -> 
 
     A concurrent change of an alert wins: the next poll decides again. Raises JournalUnreachable.
     """
-    listed = {each.key[0]: each for each in ALERTS.list_valid(journal.tree)}
-    decision = decide_alerts(found, {key: each.document for key, each in listed.items()}, now_ms)
-    written = {key for key, record in decision.changes.items() if _write(journal, listed.get(key), key, record)}
+    known = {row.key: row for row in journal.rows(ALERTS).all()}
+    decision = decide_alerts(found, {key: row.value for key, row in known.items()}, now_ms)
+    written = {key for key, record in decision.changes.items() if _write(journal, known.get(key), key, record)}
     records = {key: decision.changes[key] for key in decision.due if key in written}
     return {key: record for key, record in records.items() if record is not None}
 
 
-def _write(journal: Journal, known: ListedDocument[AlertRecord] | None, key: str, record: AlertRecord | None) -> bool:
+def _write(journal: Journal, known: Row[str, AlertRecord] | None, key: str, record: AlertRecord | None) -> bool:
+    rows = journal.rows(ALERTS)
     if record is None:
-        return known is not None and remove(journal.tree, known.node)
-    if known is None:
-        return put_new(journal.tree, ALERTS.path(key), record.to_json()) is not None
-    return replace_text(journal.tree, known.node, record.to_json()) is not None
+        return known is not None and rows.delete(known)
+    return rows.put(key, record, known) is not None
 
 
-def list_untold(journal: Journal) -> list[ListedDocument[AlertRecord]]:
+def list_untold(journal: Journal) -> list[Row[str, AlertRecord]]:
     """Return the alerts that people are to be told of. Raises JournalUnreachable."""
     now_ms = journal.now_ms()
-    return [each for each in ALERTS.list_valid(journal.tree) if each.document.is_to_be_told(now_ms)]
+    return [row for row in journal.rows(ALERTS).all() if row.value.is_to_be_told(now_ms)]
 
 
-def record_told(journal: Journal, alert: ListedDocument[AlertRecord]) -> bool:
+def record_told(journal: Journal, alert: Row[str, AlertRecord]) -> bool:
     """Record that people were told of an alert; one that has ended is deleted. Return False if it changed meanwhile."""
-    if alert.document.ended_ms is not None:
-        return remove(journal.tree, alert.node)
-    record = replace(alert.document, notified_ms=journal.now_ms())
-    return replace_text(journal.tree, alert.node, record.to_json()) is not None
+    told = replace(alert.value, notified_ms=journal.now_ms())
+    return _write(journal, alert, alert.key, None if alert.value.ended_ms is not None else told)
 
 
 def record_unrecorded_outage(journal: Journal, condition: Condition, now_ms: int) -> None:
     """Record an alert of which people were told while the journal did not answer, so that they are told of its end."""
-    put_new(journal.tree, ALERTS.path(condition.key), AlertRecord(now_ms, condition.sentence, now_ms, now_ms).to_json())
+    journal.rows(ALERTS).put(condition.key, AlertRecord(now_ms, _sanitized(condition), now_ms, now_ms), None)
+
+
+def _sanitized(condition: Condition) -> str:
+    return sanitize_text(condition.sentence, _SENTENCE)
 
 
 def split_key(key: str) -> tuple[str, str]:
@@ -207,20 +199,20 @@ def split_key(key: str) -> tuple[str, str]:
 
 
 class StallRecorder:
-    """Keeps the document of the stalls of one plan; for the process that steps it. Costs nothing while none begins."""
+    """Keeps the row of the stalls of one plan; for the process that steps it. Costs nothing while none begins."""
 
     def __init__(self) -> None:
         self._recorded: bool | None = None
 
     def record(self, journal: Journal, progress: Progress) -> None:
-        """Write or delete the document when moves have begun or ceased to stall. Raises JournalUnreachable."""
+        """Write or delete the row when moves have begun or ceased to stall. Raises JournalUnreachable."""
         is_stalled = bool(progress.stalled) and not progress.ended
         if progress.busy or is_stalled == self._recorded:
             return
-        path = STALLS.path(progress.digest)
-        node = journal.tree.get(path)
-        if is_stalled and node is None:
-            put_new(journal.tree, path, Stall(journal.now_ms(), progress.sentence[:_SENTENCE]).to_json())
-        elif not is_stalled and node is not None:
-            remove(journal.tree, node)
+        rows = journal.rows(STALLS)
+        row = rows.get(progress.digest)
+        if is_stalled and row is None:
+            rows.put(progress.digest, Stall(journal.now_ms(), sanitize_text(progress.sentence, _SENTENCE)), None)
+        elif not is_stalled and row is not None:
+            rows.delete(row)
         self._recorded = is_stalled

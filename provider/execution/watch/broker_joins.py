@@ -13,9 +13,8 @@ replicas of service topics, such as a canary's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from kafka_steward.assignment import Operation, begin_with_brokers, counted, name_brokers
 from kafka_steward.cluster.state import Snapshot
@@ -32,15 +31,18 @@ from kafka_steward.execution.topics.pending import (
     list_pending,
     reconcile_pending,
 )
-from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.document import parse_valid_nodes
-from kafka_steward.journal.records import DEFERRED_PARTITIONS, PENDING_REPLICAS, EmptyBrokersDocument, FillEvent
+from kafka_steward.journal.records import (
+    DEFERRED_PARTITIONS,
+    EMPTY_BROKERS,
+    FILL_EVENT,
+    PENDING_REPLICAS,
+    BrokerClaims,
+    FillEvent,
+)
+from kafka_steward.journal.state import ONLY, Row
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node, put, remove
 from kafka_steward.settings import Settings
-
-T = TypeVar("T")
 
 _NONE_JOINED = "No broker that joined is waiting."
 
@@ -87,9 +89,7 @@ def poll_joined_brokers(
 def _poll_joined_brokers(
     cluster: ClusterPort, journal: Journal, settings: Settings, who: Actor, *, announce: bool, always: bool
 ) -> JoinPollResult | None:
-    if not always and not (
-        journal.tree.children(PENDING_REPLICAS.parent) or journal.tree.children(DEFERRED_PARTITIONS.parent)
-    ):
+    if not always and not (journal.rows(PENDING_REPLICAS).all() or journal.rows(DEFERRED_PARTITIONS).all()):
         return None
     snapshot = cluster.snapshot()
     pending = reconcile_pending(cluster, journal, snapshot, who)
@@ -112,18 +112,19 @@ def _poll_joined_brokers(
 
 
 def _announce_due_brokers(journal: Journal, able: frozenset[int], settings: Settings, now_ms: int) -> tuple[int, ...]:
-    node = journal.tree.get(paths.FILL_EVENT)
+    rows = journal.rows(FILL_EVENT)
+    row = rows.get(ONLY)
     if not able:
-        if node is not None:
-            remove(journal.tree, node)
+        if row is not None:
+            rows.delete(row)
         return ()
     if _is_fill_in_progress(journal):
         return ()
-    last = _parse_or_none(node, FillEvent.from_node) or FillEvent(0)
+    last = FillEvent(0) if row is None else row.value
     if not brokers_to_announce(able, dict.fromkeys(last.brokers, last.announced_ms), now_ms, settings):
         return ()
     event = FillEvent(now_ms, _sorted_ids(able))
-    return event.brokers if put(journal.tree, paths.FILL_EVENT, node, event.to_json()) is not None else ()
+    return event.brokers if rows.put(ONLY, event, row) is not None else ()
 
 
 def _is_fill_in_progress(journal: Journal) -> bool:
@@ -158,9 +159,7 @@ class EmptyBrokers:
     now_ms: int
 
 
-def update_empty_brokers(
-    before: EmptyBrokersDocument, snapshot: Snapshot, hosting: frozenset[int]
-) -> EmptyBrokersDocument:
+def update_empty_brokers(before: BrokerClaims, snapshot: Snapshot, hosting: frozenset[int]) -> BrokerClaims:
     """Return the updated record after a poll. Pure.
 
     `hosting` are the brokers that hold replicas of other topics than service topics. If no broker holds replicas, no
@@ -175,7 +174,7 @@ def update_empty_brokers(
     return replace(before, unclaimed=_sorted_ids(unclaimed), known=_sorted_ids(known), announced_ms=announced_ms)
 
 
-def is_unchanged(before: EmptyBrokersDocument, live: Collection[int]) -> bool:
+def is_unchanged(before: BrokerClaims, live: Collection[int]) -> bool:
     """Return whether a poll would find what the record says, whatever replicas the live brokers have. Pure.
 
     It would if no broker is unclaimed and the known brokers are those that are live: none of them can become new.
@@ -193,10 +192,10 @@ def poll_empty_brokers(
     Raises ClusterError, JournalError.
     """
     with journal.one_read():
-        node = journal.tree.get(paths.EMPTY_BROKERS)
-        if is_unchanged(_read_empty_brokers(node), cluster.live_brokers().keys()):
+        row = journal.rows(EMPTY_BROKERS).get(ONLY)
+        if is_unchanged(_claims(row), cluster.live_brokers().keys()):
             return EmptyBrokers((), (), (), _NONE_JOINED, journal.now_ms())
-        return _poll_empty_brokers(cluster, journal, settings, node, announce=announce)
+        return _poll_empty_brokers(cluster, journal, settings, row, announce=announce)
 
 
 def _hosting(snapshot: Snapshot, settings: Settings) -> frozenset[int]:
@@ -205,18 +204,18 @@ def _hosting(snapshot: Snapshot, settings: Settings) -> frozenset[int]:
 
 
 def _poll_empty_brokers(
-    cluster: ClusterPort, journal: Journal, settings: Settings, node: Node | None, *, announce: bool
+    cluster: ClusterPort, journal: Journal, settings: Settings, row: Row[str, BrokerClaims] | None, *, announce: bool
 ) -> EmptyBrokers:
     snapshot = cluster.snapshot()
     hosting = _hosting(snapshot, settings)
-    before, now_ms = _read_empty_brokers(node), journal.now_ms()
+    before, now_ms = _claims(row), journal.now_ms()
     found = update_empty_brokers(before, snapshot, hosting)
     why = _fill_first_reason(cluster, journal, snapshot)
     announced_ms = dict.fromkeys(found.unclaimed, found.announced_ms)
     again = brokers_to_announce(found.unclaimed, announced_ms, now_ms, settings)
     due = _find_claimable_brokers(cluster, found) if announce and again and not why else ()
     found = replace(found, announced_ms=now_ms) if due else found
-    if found != before and put(journal.tree, paths.EMPTY_BROKERS, node, found.to_json()) is None:
+    if found != before and journal.rows(EMPTY_BROKERS).put(ONLY, found, row) is None:
         due = ()  # another watch polls concurrently
     # What an earlier look has found has not joined now. The first look cannot tell which brokers are older.
     joined = frozenset(found.unclaimed) - frozenset(before.unclaimed) if before.known or before.unclaimed else ()
@@ -229,8 +228,9 @@ def claim_empty_brokers(cluster: ClusterPort, journal: Journal, settings: Settin
     Nothing is claimed while a fill must come first: the watch re-emits the event after it. Raises ClusterError,
     JournalError; VersionConflict when a watch polls concurrently: try again.
     """
-    snapshot, node = cluster.snapshot(), journal.tree.get(paths.EMPTY_BROKERS)
-    before, now_ms, hosting = _read_empty_brokers(node), journal.now_ms(), _hosting(snapshot, settings)
+    rows = journal.rows(EMPTY_BROKERS)
+    snapshot, row = cluster.snapshot(), rows.get(ONLY)
+    before, now_ms, hosting = _claims(row), journal.now_ms(), _hosting(snapshot, settings)
     if run == before.run:
         return _build_empty_brokers(before.claimed, (), hosting, "", now_ms)
     found = update_empty_brokers(before, snapshot, hosting)
@@ -240,12 +240,12 @@ def claim_empty_brokers(cluster: ClusterPort, journal: Journal, settings: Settin
         unclaimed = _sorted_ids(frozenset(found.unclaimed) - frozenset(ready))
         known = _sorted_ids(frozenset((*found.known, *ready)))
         taken = replace(found, unclaimed=unclaimed, known=known, run=run, claimed=ready)
-        if put(journal.tree, paths.EMPTY_BROKERS, node, taken.to_json()) is None:
-            raise VersionConflict(f"{paths.EMPTY_BROKERS} was changed by another process; it is retried.")
+        if rows.put(ONLY, taken, row) is None:
+            raise VersionConflict("The record of empty brokers was changed by another process; it is retried.")
     return _build_empty_brokers(ready, (), hosting, why, now_ms)
 
 
-def _find_claimable_brokers(cluster: ClusterPort, found: EmptyBrokersDocument) -> tuple[int, ...]:
+def _find_claimable_brokers(cluster: ClusterPort, found: BrokerClaims) -> tuple[int, ...]:
     """Return the unclaimed brokers that may receive replicas: a cordoned broker waits until it is not (KIP-1066)."""
     return _sorted_ids(frozenset(found.unclaimed) - cordoned_brokers(cluster, found.unclaimed))
 
@@ -282,10 +282,5 @@ def _sorted_ids(brokers: frozenset[int]) -> tuple[int, ...]:
     return tuple(sorted(brokers))
 
 
-def _read_empty_brokers(node: Node | None) -> EmptyBrokersDocument:
-    return _parse_or_none(node, EmptyBrokersDocument.from_node) or EmptyBrokersDocument()
-
-
-def _parse_or_none(node: Node | None, read: Callable[[Node], T]) -> T | None:
-    found = [] if node is None else parse_valid_nodes([node], read)
-    return found[0][1] if found else None
+def _claims(row: Row[str, BrokerClaims] | None) -> BrokerClaims:
+    return BrokerClaims() if row is None else row.value

@@ -54,11 +54,12 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.document import sanitize_text
 from kafka_steward.journal.kip_documents import FailedBroker
-from kafka_steward.journal.listing import SWEEP_MS, DocumentCollection, ListedDocument, quarantine_unreadable
+from kafka_steward.journal.listing import SWEEP_MS, quarantine_unreadable
 from kafka_steward.journal.observed import CheckState
 from kafka_steward.journal.records import WRITTEN
+from kafka_steward.journal.state import Noun
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Tree, put, put_new, remove, replace_text
+from kafka_steward.journal.tree import put, remove
 from kafka_steward.settings import Settings
 
 #: How long the last result is reused while the set of live brokers is unchanged, in milliseconds.
@@ -112,8 +113,6 @@ def _view_lifetime_ms(view: LivenessView) -> int:
 
 
 _log = logging.getLogger(__name__)
-
-_SWEPT = (*WRITTEN, FAILURES, FAILED_LOG_DIRS)
 
 
 @dataclass(frozen=True)
@@ -214,7 +213,7 @@ class FailureDetector:
     def _poll(self, *, announce: bool, named: frozenset[int]) -> DetectionResult:
         now_ms = self._journal.now_ms()
         self._quarantine_unreadable(now_ms)
-        read = read_failures(self._journal.tree, now_ms)
+        read = read_failures(self._journal)
         for fresh in (False, True):
             view = self._liveness.probe(now_ms, fresh=fresh)
             if fresh:
@@ -228,7 +227,7 @@ class FailureDetector:
             # The decision leads to an action: decide once more by the current state of the cluster and the journal.
         cleared = self._write_failures(view, decision, read, now_ms=now_ms)
         self._record_called_off(decision, read, now_ms)
-        keep_ended_heals(self._journal.tree, read, decision.ended)
+        keep_ended_heals(self._journal.rows(FAILURES), read, decision.ended)
         for broker in self._record_announcements(FAILURES, decision, now_ms) if announce else ():
             self._record_audit(
                 Action.ANNOUNCE, broker, f"broker {broker} has been down for longer than the grace period"
@@ -282,7 +281,7 @@ class FailureDetector:
         named: frozenset[int],
     ) -> FailureDecision:
         """Decide about the log directories of live brokers, and record the decision."""
-        read = read_log_dir_failures(self._journal.tree)
+        read = read_log_dir_failures(self._journal)
         disks = replace(view, replica_counts=view.lost)
         newly = dict.fromkeys(named, now_ms)
         healed = find_healed_brokers(
@@ -300,15 +299,15 @@ class FailureDetector:
             now_ms=now_ms,
             settings=self._settings,
         )
-        keep_ended_heals(self._journal.tree, read, find_new_ended_heals(healed, read))
+        keep_ended_heals(self._journal.rows(FAILED_LOG_DIRS), read, find_new_ended_heals(healed, read))
         for broker in decision.write:
-            if put_new(self._journal.tree, FAILED_LOG_DIRS.path(broker), Failure(now_ms).to_json()) is not None:
+            if self._journal.rows(FAILED_LOG_DIRS).put(broker, Failure(now_ms), None) is not None:
                 name = f"{', '.join(view.disks.get(broker, ())) or 'a log directory'} of broker {broker}"
                 self._record_audit(
                     Action.DETECT, broker, f"{name} has failed with {counted(view.lost[broker], 'replica')}"
                 )
         for broker in decision.clear:
-            if self._delete_document(FAILED_LOG_DIRS.path(broker)):
+            if self._delete_record(FAILED_LOG_DIRS, broker):
                 self._record_audit(
                     Action.CLEAR, broker, f"broker {broker} no longer has a replica in a failed log directory"
                 )
@@ -320,7 +319,7 @@ class FailureDetector:
     def _quarantine_unreadable(self, now_ms: int) -> None:
         """Quarantine unreadable documents, once per `SWEEP_MS`."""
         if self._swept_ms is None or not 0 <= now_ms - self._swept_ms < SWEEP_MS:
-            for sentence in quarantine_unreadable(self._journal, _SWEPT, self._who):
+            for sentence in quarantine_unreadable(self._journal, WRITTEN, self._who):
                 _log.warning("%s", printable(sentence))
             self._swept_ms = now_ms
 
@@ -329,17 +328,17 @@ class FailureDetector:
     ) -> tuple[int, ...]:
         """Write new failures and delete those that are over; returns the brokers that came back."""
         for broker in decision.write:
-            if enter_failure(self._journal.tree, broker, read, now_ms):
+            if enter_failure(self._journal, broker, read, now_ms):
                 since_ms = read.first_seen_ms.get(broker, now_ms)
                 self._record_audit(Action.DETECT, broker, f"broker {broker} hosts replicas and is down", after=since_ms)
         if decision.write and decision.outage:
             self._record_audit(Action.OUTAGE, None, _failure_message(view, decision, self._settings, now_ms))
         for broker in decision.clear:
-            delete_entry(self._journal.tree, broker)
+            delete_entry(self._journal, broker)
         known = {*read.first_seen_ms, *decision.clear}
         back = tuple(broker for broker in sorted(known) if view.is_recovered(broker))
         for broker in back:
-            self._delete_document(FAILURES.path(broker))
+            self._delete_record(FAILURES, broker)
             if broker in view.live:
                 self._delete_document(paths.rolling_bounce(broker))
             why = "is back" if broker in view.live else "no longer has replicas"
@@ -349,23 +348,22 @@ class FailureDetector:
     def _record_called_off(self, decision: FailureDecision, read: RecordedFailures, now_ms: int) -> None:
         for broker in decision.called_off:
             known = read.records[broker]
-            if known.document.called_off_ms is None and record_call_off(self._journal.tree, known, now_ms):
+            if known.value.called_off_ms is None and record_call_off(self._journal, known, now_ms):
                 why = f"{paths.failed_broker(broker)} was deleted"
                 self._record_audit(
                     Action.REQUEST, broker, f"called off the heal of broker {broker} until it is live again: {why}"
                 )
 
-    def _record_announcements(
-        self, kind: DocumentCollection[Failure], decision: FailureDecision, now_ms: int
-    ) -> list[int]:
+    def _record_announcements(self, kind: Noun[int, Failure], decision: FailureDecision, now_ms: int) -> list[int]:
         """Record the announcements; returns the brokers that no concurrent poll announces."""
-        known = {each.key[0]: each for each in kind.list_valid(self._journal.tree)} if decision.announce else {}
-        announced = []
-        for broker in filter(known.get, decision.announce):
-            text = replace(known[broker].document, announced_ms=now_ms).to_json()
-            if replace_text(self._journal.tree, known[broker].node, text) is not None:
-                announced.append(broker)
-        return announced
+        rows = self._journal.rows(kind)
+        known = [row for row in rows.all() if row.key in decision.announce] if decision.announce else []
+        return [row.key for row in known if rows.put(row.key, replace(row.value, announced_ms=now_ms), row) is not None]
+
+    def _delete_record(self, kind: Noun[int, Failure], broker: int) -> bool:
+        rows = self._journal.rows(kind)
+        row = rows.get(broker)
+        return row is not None and rows.delete(row)  # unless a concurrent poll deletes it
 
     def _delete_document(self, path: str) -> bool:
         node = self._journal.tree.get(path)
@@ -431,7 +429,7 @@ def report_broker(context: ClusterContext, broker: int, *, reason: str = "") -> 
     refusal = _refuse_broker(broker, view)
     if refusal:
         raise RequestError(f"Broker {broker} was not reported as failed: {refusal}.")
-    read = read_failures(journal.tree, now_ms)
+    read = read_failures(journal)
     newly = {broker: now_ms + 1}
     healed = find_healed_brokers(journal, view, read, now_ms=now_ms, settings=context.settings, newly_reported_ms=newly)
     if broker in healed.handled:
@@ -445,7 +443,7 @@ def report_broker(context: ClusterContext, broker: int, *, reason: str = "") -> 
     path = paths.failed_broker(broker)
     written = put(journal.tree, path, journal.tree.get(path), entry.to_json()) is not None
     # The entry first: `failure_records` says why. Without a time of announcement, the next poll announces the failure.
-    if not (written and _replace_failure(journal.tree, FAILURES, broker, read.records.get(broker), failure)):
+    if not (written and journal.rows(FAILURES).put(broker, failure, read.records.get(broker))):
         raise RequestError(f"Broker {broker} was not reported: {path} was changed concurrently; report it again.")
     sentence = f"Broker {broker} is reported as failed: its heal is due at once, without the grace period."
     _record_request(journal, broker, sentence, reason, context.actor)
@@ -463,10 +461,10 @@ def report_log_dirs(context: ClusterContext, broker: int, log_dirs: Collection[s
     refusal = _refuse_log_dirs(broker, log_dirs, view)
     if refusal:
         raise RequestError(f"{', '.join(log_dirs)} of broker {broker} was not reported as failed: {refusal}.")
-    known = read_log_dir_failures(journal.tree).records.get(broker)
-    before = Failure(now_ms) if known is None else known.document
+    known = read_log_dir_failures(journal).records.get(broker)
+    before = Failure(now_ms) if known is None else known.value
     failure = Failure(before.first_seen_ms, reported=True, reported_ms=now_ms, healed=before.healed)
-    if not _replace_failure(journal.tree, FAILED_LOG_DIRS, broker, known, failure):
+    if journal.rows(FAILED_LOG_DIRS).put(broker, failure, known) is None:
         raise RequestError(f"The report of broker {broker} was changed concurrently; report it again.")
     sentence = (
         f"The log directory {failed_paths_text(view.disks[broker])} of broker {broker} is reported as failed: the heal "
@@ -482,7 +480,7 @@ def withdraw_report(journal: Journal, broker: int, *, who: Actor, reason: str = 
     The cluster is not needed. Raises RequestError if there is no entry.
     """
     now_ms = journal.now_ms()
-    read = read_failures(journal.tree, now_ms)
+    read = read_failures(journal)
     path = paths.failed_broker(broker)
     node = journal.tree.get(path)
     if node is None or not remove(journal.tree, node):
@@ -492,7 +490,7 @@ def withdraw_report(journal: Journal, broker: int, *, who: Actor, reason: str = 
         )
     failure = Failure(read.first_seen_ms.get(broker, now_ms), called_off_ms=now_ms)
     # If another process changes the record meanwhile, the next poll finds the entry deleted, and records that.
-    _replace_failure(journal.tree, FAILURES, broker, read.records.get(broker), failure)
+    journal.rows(FAILURES).put(broker, failure, read.records.get(broker))
     sentence = f"The heal of broker {broker} is called off until the broker is live again."
     _record_request(journal, broker, sentence, reason, who)
     return sentence
@@ -503,30 +501,19 @@ def withdraw_log_dirs(journal: Journal, broker: int, *, who: Actor, reason: str 
 
     The cluster is not needed. Raises RequestError if none is reported.
     """
-    node = journal.tree.get(FAILED_LOG_DIRS.path(broker))
-    if node is None or broker not in read_log_dir_failures(journal.tree).reported:
+    rows = journal.rows(FAILED_LOG_DIRS)
+    row = rows.get(broker)
+    if row is None or not row.value.reported:
         raise RequestError(
             f"No log directory of broker {broker} is reported as failed, so there is nothing to withdraw."
         )
-    failure = replace(Failure.from_node(node), reported=False)
-    if put(journal.tree, node.path, node, failure.to_json()) is None:
+    if rows.put(broker, replace(row.value, reported=False), row) is None:
         raise RequestError(f"The report of broker {broker} was changed concurrently; withdraw it again.")
     sentence = (
         f"The report of broker {broker}'s log directories is withdrawn: heal_failed_disks decides about their heal."
     )
     _record_request(journal, broker, sentence, reason, who)
     return sentence
-
-
-def _replace_failure(
-    tree: Tree,
-    kind: DocumentCollection[Failure],
-    broker: int,
-    known: ListedDocument[Failure] | None,
-    failure: Failure,
-) -> bool:
-    """Write the record of a failure; return False if another process changed it since it was read as `known`."""
-    return put(tree, kind.path(broker), None if known is None else known.node, failure.to_json()) is not None
 
 
 def _probe(context: ClusterContext, now_ms: int) -> LivenessView:
@@ -562,7 +549,7 @@ def _refuse_log_dirs(broker: int, log_dirs: Collection[str], view: LivenessView)
 def _outage_clause(broker: int, view: LivenessView, context: ClusterContext) -> str:
     """Return what holds for the brokers that were not reported if so many are down that it is an outage."""
     journal, now_ms, settings = context.journal, context.journal.now_ms(), context.settings
-    decision = decide_failures(journal, view, read_failures(journal.tree, now_ms), now_ms=now_ms, settings=settings)
+    decision = decide_failures(journal, view, read_failures(journal), now_ms=now_ms, settings=settings)
     down = view.failed | view.lost.keys()
     why = outage_text(down, view.known, decision.not_counted, settings, healing=(broker,))
     return why and f" It is healed all the same, although others are down: {why}"

@@ -5,24 +5,22 @@ owner renews it, which it does after successful polls only. So another watch tak
 or cannot reach Kafka, within the lease's time to live; at once from a process of this machine that has ended, and from
 a watch that was stopped.
 
-The DAGs that an event starts may listen to a watch that stands by. That watch keeps a document for each event that it
+The DAGs that an event starts may listen to a watch that stands by. That watch keeps a row for each event that it
 listens to: the owner of the lease writes the event there, and the watch that stands by takes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_steward.errors import DocumentError
+from kafka_steward.assignment import Assignment
 from kafka_steward.escaping import utc_text
-from kafka_steward.journal import paths
 from kafka_steward.journal.locks import is_dead_process
-from kafka_steward.journal.records import ListenedEvent, WatchLease
+from kafka_steward.journal.records import WATCH_LEASE, WatchLease
+from kafka_steward.journal.state import ONLY, Noun, Row
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node, put, remove
 
 #: Time to live of a lease beyond the owner's next poll, in milliseconds.
 TTL_MS = 15_000
@@ -68,96 +66,101 @@ class ClusterLease:
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
-        self._node: Node | None = None
-        self._lease: WatchLease | None = None
+        self._row: Row[str, WatchLease] | None = None
 
     def stand_by(self, journal: Journal) -> Standby | None:
         """Return for how long another watch has the lease; otherwise take it and return None.
 
         Raises JournalUnreachable.
         """
-        self._read(journal)
-        if self._node is not None:
-            if self._lease is None:
-                return None  # an unreadable lease, or one of a later release, is left to the sweep
-            died = is_dead_process(self._lease.owner)
-            now_ms, renewed_ms = journal.now_ms(), self._node.modified_ms
-            standby = decide_standby(self._lease, renewed_ms, now_ms, owner=self._owner, owner_died=died)
-            if standby is not None or self._lease.owner == self._owner:
+        row = self._read(journal)
+        if row is not None:
+            lease, died = row.value, is_dead_process(row.value.owner)
+            standby = decide_standby(lease, row.at_ms, journal.now_ms(), owner=self._owner, owner_died=died)
+            if standby is not None or lease.owner == self._owner:
                 return standby
         if self._write(journal, TTL_MS, polled=False):
             return None
-        self._read(journal)
-        other = self._owner if self._lease is None else self._lease.owner
+        row = self._read(journal)
+        other = self._owner if row is None else row.value.owner
         return Standby(other, journal.now_ms() + TTL_MS, _SOON_S)
 
     def renew(self, journal: Journal, pause_s: float) -> None:
         """Renew the lease after a successful poll, unless it is young; `pause_s` is the time until the next one."""
         ttl_ms = int(pause_s * 1000) + TTL_MS
-        if self._node is not None and (self._lease is None or self._is_young(journal, ttl_ms)):
-            return
-        self._write(journal, ttl_ms, polled=True)
+        if not self._is_young(journal, ttl_ms):
+            self._write(journal, ttl_ms, polled=True)
 
     def release(self, journal: Journal) -> None:
         """Delete the lease if this watch has it. Raises JournalUnreachable."""
-        self._read(journal)
-        if self._node is not None and self._lease is not None and self._lease.owner == self._owner:
-            remove(journal.tree, self._node)
+        row = self._read(journal)
+        if row is not None and row.value.owner == self._owner:
+            journal.rows(WATCH_LEASE).delete(row)
 
-    def _read(self, journal: Journal) -> None:
-        self._node, self._lease = journal.tree.get(paths.WATCH_LEASE), None
-        if self._node is not None:
-            with suppress(DocumentError):
-                self._lease = WatchLease.from_node(self._node)
+    def _read(self, journal: Journal) -> Row[str, WatchLease] | None:
+        self._row = journal.rows(WATCH_LEASE).get(ONLY)
+        return self._row
 
     def _is_young(self, journal: Journal, ttl_ms: int) -> bool:
-        lease, node = self._lease, self._node
-        if lease is None or node is None or (lease.owner, lease.polled) != (self._owner, True):
+        row = self._row
+        if row is None or (row.value.owner, row.value.polled) != (self._owner, True):
             return False
         # A lease of another length is written at once: the next poll is later, or sooner, than it says.
-        return lease.ttl_ms >= ttl_ms and 0 <= journal.now_ms() - node.modified_ms < RENEWED_MS
+        return row.value.ttl_ms >= ttl_ms and 0 <= journal.now_ms() - row.at_ms < RENEWED_MS
 
     def _write(self, journal: Journal, ttl_ms: int, *, polled: bool) -> bool:
-        lease = WatchLease(self._owner, ttl_ms, polled)
-        node = put(journal.tree, paths.WATCH_LEASE, self._node, lease.to_json())
-        if node is not None:
-            self._node, self._lease = node, lease
-        return node is not None
+        row = journal.rows(WATCH_LEASE).put(ONLY, WatchLease(self._owner, ttl_ms, polled), self._row)
+        self._row = row or self._row
+        return row is not None
+
+
+@dataclass(frozen=True)
+class PassedEvent:
+    """An event to which a watch listens that stands by, as the watch with the lease emits it.
+
+    `at_ms` is its time, 0 as long as there is none; `brokers` and `alerts` are those that the event is about.
+    """
+
+    at_ms: int = 0
+    brokers: Assignment = ()
+    alerts: tuple[str, ...] = ()
+
+
+PASSED_EVENTS: Noun[str, PassedEvent] = Noun("passed_events", PassedEvent)
 
 
 def list_listened_events(journal: Journal) -> frozenset[str]:
     """Return the events to which watches listen that stand by. Raises JournalUnreachable."""
-    return frozenset(journal.tree.children(paths.WATCH)) - {paths.LEASE}
+    return frozenset(row.key for row in journal.rows(PASSED_EVENTS).all())
 
 
 def listen_to_event(journal: Journal, event: str) -> None:
     """Let the owner of the lease know that this watch, which stands by, listens to an event."""
-    if journal.tree.get(paths.watch_event(event)) is None:
-        put(journal.tree, paths.watch_event(event), None, ListenedEvent().to_json())
+    rows = journal.rows(PASSED_EVENTS)
+    if rows.get(event) is None:
+        rows.put(event, PassedEvent(), None)
 
 
 def pass_event_on(journal: Journal, event: str, payload: Mapping[str, Any]) -> None:
     """Write an event for the watch that listens to it and stands by, if there is one."""
-    node = journal.tree.get(paths.watch_event(event))
-    if node is not None:
-        found = ListenedEvent(payload["at_ms"], tuple(payload.get("brokers", ())), tuple(payload.get("alerts", ())))
-        put(journal.tree, node.path, node, found.to_json())
+    rows = journal.rows(PASSED_EVENTS)
+    row = rows.get(event)
+    if row is not None:
+        found = PassedEvent(payload["at_ms"], tuple(payload.get("brokers", ())), tuple(payload.get("alerts", ())))
+        rows.put(event, found, row)
 
 
-def take_event(journal: Journal, event: str, *, goes_on: bool) -> ListenedEvent | None:
+def take_event(journal: Journal, event: str, *, goes_on: bool) -> PassedEvent | None:
     """Return the event that was passed on to this watch, once; None if there is none.
 
-    Its document is deleted unless this watch `goes_on` listening while it stands by. Raises JournalUnreachable.
+    Its row is deleted unless this watch `goes_on` listening while it stands by. Raises JournalUnreachable.
     """
-    node = journal.tree.get(paths.watch_event(event))
-    if node is None:
+    rows = journal.rows(PASSED_EVENTS)
+    row = rows.get(event)
+    if row is None:
         return None
-    found: ListenedEvent | None = None
-    with suppress(DocumentError):
-        found = ListenedEvent.from_node(node)
-    happened = found is not None and found.at_ms > 0
-    if not goes_on:
-        taken = remove(journal.tree, node)
-    else:
-        taken = not happened or put(journal.tree, node.path, node, ListenedEvent().to_json()) is not None
-    return found if happened and taken else None
+    happened = row.value.at_ms > 0
+    if goes_on and not happened:
+        return None
+    taken = rows.put(event, PassedEvent(), row) if goes_on else rows.delete(row)
+    return row.value if happened and taken else None

@@ -28,7 +28,7 @@ from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.execution.throttles.leases import release_leases_of_plans
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
-from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus, list_throttle_leases
+from kafka_steward.journal.records import THROTTLE_LEASES, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 
@@ -104,13 +104,13 @@ def _needs_settling(journal: Journal, record: PlanRecord) -> bool:
     return (
         in_flight
         or record.cancel is not None
-        or any(record.digest in each.entries for each in list_throttle_leases(journal.tree))
+        or any(record.digest in row.value.entries for row in journal.rows(THROTTLE_LEASES).all())
     )
 
 
 def ended_plans_with_leases(journal: Journal) -> list[str]:
     """Return the digests of plans that have ended, or are unknown, and still have throttle leases; sorted."""
-    plans = {plan for lease in list_throttle_leases(journal.tree) for plan in lease.entries}
+    plans = {plan for row in journal.rows(THROTTLE_LEASES).all() for plan in row.value.entries}
     records = {plan: journal.plans.get(plan) for plan in sorted(plans)}
     return [plan for plan, record in records.items() if record is None or record.status.finished]
 

@@ -44,9 +44,10 @@ class StateTable:
     def select(self, wanted: Collection[tuple[str, str | None]]) -> list[StoredRow]:
         """Return rows, as specified by `State.select`."""
         view = self._views.current
-        found = [] if view is None else view.select(wanted)
-        if view is not None and all(view.is_complete(row.text) for row in found):
-            return found
+        if view is not None and all(noun != view.LEFT_OUT for noun, _ in wanted):
+            found = view.select(wanted)
+            if all(view.is_complete(row.text) for row in found):
+                return found
         conditions = [(_state.c.noun == noun) & (True if key is None else _state.c.key == key) for noun, key in wanted]
         query = sa.select(*_COLUMNS).where(self._mine() & sa.or_(*conditions)).order_by(_state.c.noun, _state.c.key)
         with self._database.read_connection() as connection:
@@ -102,6 +103,12 @@ class StateTable:
         with self._database.write_transaction() as connection:
             found: Any = self._database.dialect.change_and_return(connection, update, _COLUMNS, this)
         return None if found is None else StoredRow(*found)
+
+    def purge(self, noun: str, before_ms: int) -> None:
+        """Delete old rows, as specified by `State.purge`."""
+        old = self._mine() & (_state.c.noun == noun) & (_state.c.at_ms < before_ms)
+        with self._database.write_transaction() as connection:
+            connection.execute(sa.delete(_state).where(old))
 
     def _compare(self, connection: sa.Connection, noun: str, seen: Mapping[str, StoredRow | None]) -> int | None:
         """Return the time if the rows with these keys are as they were seen; otherwise None."""

@@ -50,26 +50,22 @@ NODE_COLUMNS = (
 
 
 class SqlTree:
-    """A `Tree` in a SQL database."""
+    """A `Documents` in a SQL database."""
 
     def __init__(self, views: Views) -> None:
         self.database = views.database
         self._views = views
 
-    def now_ms(self) -> int:
-        """Return the time of the database's clock."""
-        return self._views.now_ms()
-
     def one_read(self) -> AbstractContextManager[None]:
-        """Answer the reads of a block from a view, as specified by `Tree.one_read`."""
+        """Answer the reads of a block from a view, as specified by `Documents.one_read`."""
         return self._views.one_read()
 
     def end_read(self) -> None:
-        """Answer no further read from the view, as specified by `Tree.end_read`."""
+        """Answer no further read from the view, as specified by `Documents.end_read`."""
         self._views.end_read()
 
     def create(self, path: str, data: str) -> Node:
-        """Create a node, as specified by `Tree.create`."""
+        """Create a node, as specified by `Documents.create`."""
         encode_data(validate_path(path), data)
         with self.database.write_transaction() as connection:
             if self._exists(connection, path):
@@ -77,7 +73,7 @@ class SqlTree:
             return self._insert_node(connection, path, data)
 
     def create_all(self, documents: Mapping[str, str]) -> list[str]:
-        """Create the missing nodes, as specified by `Tree.create_all`, in one transaction."""
+        """Create the missing nodes, as specified by `Documents.create_all`, in one transaction."""
         for path, data in documents.items():
             encode_data(validate_path(path), data)
         if not documents:
@@ -100,14 +96,14 @@ class SqlTree:
         return [path for path in documents if path in existing]
 
     def create_sequential(self, prefix: str, data: str) -> Node:
-        """Create a numbered node, as specified by `Tree.create_sequential`."""
+        """Create a numbered node, as specified by `Documents.create_sequential`."""
         encode_data(validate_path(f"{prefix}0"), data)
         with self.database.write_transaction() as connection:
             number = self.database.next_counter_value(connection, f"sequence {prefix}") - 1
             return self._insert_node(connection, f"{prefix}{number:010d}", data)
 
     def get(self, path: str) -> Node | None:
-        """Return a node, as specified by `Tree.get`."""
+        """Return a node, as specified by `Documents.get`."""
         return self.read([path])[0] if self._view_of(path) is not None else self._select_node(path)
 
     def _select_node(self, path: str) -> Node | None:
@@ -116,7 +112,7 @@ class SqlTree:
             return None if row is None else node_from_row(row)
 
     def set(self, path: str, data: str, *, version: int) -> Node:
-        """Change a node, as specified by `Tree.set`."""
+        """Change a node, as specified by `Documents.set`."""
         encode_data(validate_path(path), data)
         with self.database.write_transaction() as connection:
             changed = {
@@ -132,14 +128,14 @@ class SqlTree:
             return node_from_row(row)
 
     def delete(self, path: str, *, version: int) -> None:
-        """Delete a node, as specified by `Tree.delete`."""
+        """Delete a node, as specified by `Documents.delete`."""
         with self.database.write_transaction() as connection:
             same = self._path_condition(path) & (_node.c.version == version)
             if connection.execute(sa.delete(_node).where(same)).rowcount == 0:
                 raise self._conflict_error(connection, path, version)
 
     def delete_all(self, nodes: Sequence[Node]) -> None:
-        """Delete the unchanged nodes, as specified by `Tree.delete_all`, in one transaction."""
+        """Delete the unchanged nodes, as specified by `Documents.delete_all`, in one transaction."""
         same = (_node.c.path == sa.bindparam("of_path")) & (_node.c.version == sa.bindparam("of_version"))
         delete = sa.delete(_node).where(self._cluster_condition() & same)
         rows = [{"of_path": validate_path(node.path), "of_version": node.version} for node in nodes]
@@ -148,7 +144,7 @@ class SqlTree:
                 connection.execute(delete, some)
 
     def children(self, path: str) -> list[str]:
-        """Return the names of children, as specified by `Tree.children`."""
+        """Return the names of children, as specified by `Documents.children`."""
         below = "/" if path == "/" else f"{validate_path(path)}/"
         view = self._view_of(below)
         if view is not None:
@@ -158,7 +154,7 @@ class SqlTree:
         return sorted({_as_text(found)[len(below) :].partition("/")[0] for found in paths})
 
     def below(self, path: str) -> list[Node]:
-        """Return the documents directly below a path, as specified by `Tree.below`."""
+        """Return the documents directly below a path, as specified by `Documents.below`."""
         below = f"{validate_path(path)}/"
         view = self._view_of(below)
         nodes = self._select_subtree(below) if view is None else view.below(below)
@@ -167,7 +163,7 @@ class SqlTree:
         return sorted((node for node in nodes if "/" not in node.path[len(below) :]), key=lambda node: node.path)
 
     def read(self, paths: Sequence[str]) -> list[Node | None]:
-        """Return the documents at several paths, as specified by `Tree.read`."""
+        """Return the documents at several paths, as specified by `Documents.read`."""
         found = self._viewed_nodes(paths)
         rest = [path for path in paths if path not in found]
         found |= (
@@ -184,7 +180,7 @@ class SqlTree:
         return {path: node for path, node in found.items() if node is None or view.is_complete(node.data)}
 
     def created_ids(self, paths: Sequence[str]) -> list[int | None]:
-        """Return the created ids of several documents, as specified by `Tree.created_ids`."""
+        """Return the created ids of several documents, as specified by `Documents.created_ids`."""
         view = self._views.current
         if view is not None and all(view.covers(validate_path(path)) for path in paths):
             return [None if node is None else node.created_id for node in map(view.nodes.get, paths)]
@@ -193,7 +189,7 @@ class SqlTree:
         return [found.get(path) for path in paths]
 
     def subtree(self, path: str, most: int) -> list[Node]:
-        """Return the documents at and below a path, as specified by `Tree.subtree`."""
+        """Return the documents at and below a path, as specified by `Documents.subtree`."""
         deepest = sa.func.length(_node.c.path).desc()
         chosen = (self._cluster_condition() & (_node.c.path == path)) | self._subtree_condition(f"{path}/")
         with self.database.read_connection() as connection:
@@ -203,7 +199,7 @@ class SqlTree:
             ]
 
     def discard(self, node: Node) -> bool:
-        """Delete a node of any name, as specified by `Tree.discard`."""
+        """Delete a node of any name, as specified by `Documents.discard`."""
         same = self._cluster_condition() & (_node.c.path == node.path) & (_node.c.version == node.version)
         with self.database.write_transaction() as connection:
             return bool(connection.execute(sa.delete(_node).where(same)).rowcount)

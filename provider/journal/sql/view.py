@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import sqlalchemy as sa
 
@@ -35,21 +35,7 @@ MOST, LONGEST = 1_000, 4_000
 #: Seconds without a view after one that was too large: it would cost a statement, and save none.
 _CROWDED_S = 30.0
 
-_ROOTS = ("/admin", "/steward")
-_LEFT_OUT = (QUARANTINE,)
 _node, _state, _plan = tables.node, tables.state, tables.plan
-
-
-def ranges() -> list[tuple[str, str]]:
-    """Return the ranges of paths of a view, both ends excluded: "0" is the character that follows "/"."""
-    found = []
-    for root in _ROOTS:
-        after = f"{root}/"
-        for left_out in sorted(each for each in _LEFT_OUT if each.startswith(f"{root}/")):
-            found.append((after, f"{left_out}/"))
-            after = f"{left_out}0"
-        found.append((after, f"{root}0"))
-    return found
 
 
 @dataclass(frozen=True)
@@ -59,6 +45,9 @@ class View:
     `read_ms` is the database's clock, `read_s` a clock of this process, `changes` counts those of this thread. A text
     that is longer than `LONGEST` is there only in part.
     """
+
+    #: The noun whose rows are in no view.
+    LEFT_OUT: ClassVar[str] = QUARANTINE.name
 
     nodes: Mapping[str, Node]
     rows: Sequence[StoredRow]
@@ -87,9 +76,7 @@ class View:
     @staticmethod
     def covers(path: str) -> bool:
         """Return whether a view has all documents at and below `path`."""
-        return path.startswith(tuple(f"{root}/" for root in _ROOTS)) and not any(
-            path == each or path.startswith(f"{each}/") for each in _LEFT_OUT
-        )
+        return path.startswith("/admin/")
 
     @staticmethod
     def is_complete(text: str) -> bool:
@@ -151,20 +138,17 @@ class Views(OneRead[View]):
     def _build_query(self) -> sa.Executable:
         """Return the statement of a view: the clock, the documents, our own state, and the polled plans."""
         mine, data = self.database.cluster_condition, untrusted_text(_beginning(_node.c.data))
-        nodes = [
-            _select("node", _NOTHING[0], NODE_COLUMNS[0], data, NODE_COLUMNS[2:]).where(
-                mine(_node) & (_node.c.path > after) & (_node.c.path < before)
-            )
-            for after, before in ranges()
-        ]
+        below = (_node.c.path > "/admin/") & (_node.c.path < "/admin0")  # "0" is the character that follows "/"
+        nodes = _select("node", _NOTHING[0], NODE_COLUMNS[0], data, NODE_COLUMNS[2:]).where(mine(_node) & below)
         numbers = (_state.c.revision, _state.c.created_id, sa.null(), sa.null(), _state.c.at_ms)
-        rows = _select("state", _state.c.noun, _state.c.key, _beginning(_state.c.value), numbers).where(mine(_state))
+        rows = _select("state", _state.c.noun, _state.c.key, _beginning(_state.c.value), numbers)
+        rows = rows.where(mine(_state) & (_state.c.noun != View.LEFT_OUT))
         versions = _columns(
             "plan", path=_plan.c.digest, numbers=(_plan.c.revision, *_NOTHING[1:4], _plan.c.published_ms)
         )
         plans = select_polled(self.database.cluster_id, *versions)
         clock = _select("clock", numbers=(now_ms(), *_NOTHING[1:]))
-        return sa.union_all(clock, *nodes, rows, *plans).limit(MOST + 2)
+        return sa.union_all(clock, nodes, rows, *plans).limit(MOST + 2)
 
 
 _NOTHING = (sa.null(),) * 5

@@ -117,12 +117,12 @@ class ZkTree(OneRead[float]):
         return time.monotonic() - view < LIFETIME_S
 
     def create(self, path: str, data: str) -> Node:
-        """Create a node, as specified by `Tree.create`."""
+        """Create a node, as specified by `Documents.create`."""
         self.end_read()
         return self._create_node(validate_path(path), encode_data(path, data))
 
     def create_all(self, documents: Mapping[str, str]) -> list[str]:
-        """Create the missing nodes, as specified by `Tree.create_all`, concurrently."""
+        """Create the missing nodes, as specified by `Documents.create_all`, concurrently."""
         self.end_read()
         left = {validate_path(path): encode_data(path, data) for path, data in documents.items()}
         existing: set[str] = set()
@@ -156,17 +156,17 @@ class ZkTree(OneRead[float]):
         return self._session.change_each(asked)
 
     def create_sequential(self, prefix: str, data: str) -> Node:
-        """Create a numbered node, as specified by `Tree.create_sequential`; ZooKeeper counts per parent."""
+        """Create a numbered node, as specified by `Documents.create_sequential`; ZooKeeper counts per parent."""
         self.end_read()
         return self._create_node(prefix, encode_data(validate_path(f"{prefix}0"), data), sequence=True)
 
     def get(self, path: str) -> Node | None:
-        """Return a node, as specified by `Tree.get`. A znode that is only a parent is not a document."""
+        """Return a node, as specified by `Documents.get`. A znode that is only a parent is not a document."""
         answer = self._result_or_none(partial(self._request_data, path=validate_path(path)), path)
         return None if answer is None else _document_node(path, *answer)
 
     def set(self, path: str, data: str, *, version: int) -> Node:
-        """Change a node, as specified by `Tree.set`."""
+        """Change a node, as specified by `Documents.set`."""
         self.end_read()
         encoded = encode_data(validate_path(path), data)
         self._refuse_negative_version(path, version)
@@ -175,7 +175,7 @@ class ZkTree(OneRead[float]):
         return _build_node(path, encoded, stat)
 
     def delete(self, path: str, *, version: int) -> None:
-        """Delete a node, as specified by `Tree.delete`. Parents deep in the tree are deleted with their last child."""
+        """Delete a node, as specified by `Documents.delete`, with a deep parent that becomes empty."""
         self.end_read()
         self._refuse_negative_version(validate_path(path), version)
         try:
@@ -190,7 +190,7 @@ class ZkTree(OneRead[float]):
         self._delete_empty_parents([path.rpartition("/")[0]])
 
     def delete_all(self, nodes: Sequence[Node]) -> None:
-        """Delete the unchanged nodes, as specified by `Tree.delete_all`, concurrently."""
+        """Delete the unchanged nodes, as specified by `Documents.delete_all`, concurrently."""
         self.end_read()
         asked = [(node.path, partial(_request_deletion, validate_path(node.path), node.version)) for node in nodes]
         errors = zip(nodes, self._session.change_each(asked), strict=True)
@@ -200,11 +200,11 @@ class ZkTree(OneRead[float]):
         self._delete_empty_parents({node.path.rpartition("/")[0] for node in nodes})
 
     def children(self, path: str) -> list[str]:
-        """Return the names of children, as specified by `Tree.children`."""
+        """Return the names of children, as specified by `Documents.children`."""
         return self._child_names(_validate_parent(path))
 
     def below(self, path: str) -> list[Node]:
-        """Return the documents directly below a path, as specified by `Tree.below`.
+        """Return the documents directly below a path, as specified by `Documents.below`.
 
         All documents are read concurrently: sequential reads would each wait for a round trip to the server.
         """
@@ -212,16 +212,16 @@ class ZkTree(OneRead[float]):
         return [node for node in nodes if node is not None]
 
     def read(self, paths: Sequence[str]) -> list[Node | None]:
-        """Return the documents at several paths, as specified by `Tree.read`."""
+        """Return the documents at several paths, as specified by `Documents.read`."""
         return self._read_nodes([validate_path(path) for path in paths])
 
     def created_ids(self, paths: Sequence[str]) -> list[int | None]:
-        """Return the created ids of several documents, as specified by `Tree.created_ids`."""
+        """Return the created ids of several documents, as specified by `Documents.created_ids`."""
         stats = self._session.stats([validate_path(path) for path in paths])
         return [None if stat is None else int(stat.czxid) for stat in stats]
 
     def subtree(self, path: str, most: int) -> list[Node]:
-        """Return the documents at and below a path, as specified by `Tree.subtree`.
+        """Return the documents at and below a path, as specified by `Documents.subtree`.
 
         One round trip for each level, and one for the documents; if there are more than `most`, one for each node.
         """
@@ -249,7 +249,7 @@ class ZkTree(OneRead[float]):
         return found
 
     def discard(self, node: Node) -> bool:
-        """Delete a node of any name, as specified by `Tree.discard`."""
+        """Delete a node of any name, as specified by `Documents.discard`."""
         self.end_read()
         try:
             self._session.call(lambda client: client.delete_async(node.path, node.version), node.path, node.version)
@@ -259,7 +259,7 @@ class ZkTree(OneRead[float]):
         return True
 
     def close(self) -> None:
-        """Close the connection, as specified by `Tree.close`."""
+        """Close the connection, as specified by `Documents.close`."""
         self._session.close()
 
     def _read_nodes(self, paths: Sequence[str]) -> list[Node | None]:
