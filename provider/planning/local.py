@@ -21,7 +21,7 @@ from kafka_steward.planning.files.formats import (
     write_plan,
 )
 from kafka_steward.planning.files.reassignment import parse_reassignment
-from kafka_steward.planning.shards import SHARD_ROWS, PlanningJob, TableShards, plan_shards
+from kafka_steward.planning.shards import SHARD_ROWS, PlanningJob, TableShards, plan_snapshot
 
 
 def plan_locally(
@@ -30,7 +30,7 @@ def plan_locally(
     """Plan without Spark. Return rows in order, and the proof without digest. Raises PlanError as the job does."""
     job = PlanningJob.of(snapshot, operation, options)
     boundaries = job.boundaries(snapshot.partitions, shard_rows)
-    return plan_shards(TableShards.of(snapshot.partitions, boundaries), job, snapshot, several=bool(boundaries))
+    return plan_snapshot(TableShards.of(snapshot.partitions, boundaries), job, snapshot, several=bool(boundaries))
 
 
 def plan_apply_locally(snapshot: SnapshotFolder, out_uri: str, document: Any, options: Mapping[str, Any]) -> PlanFolder:

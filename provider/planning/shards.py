@@ -204,7 +204,7 @@ def shard_boundaries(topics: pa.ChunkedArray, rows: int = SHARD_ROWS) -> list[st
     return [names[at + 1].as_py() for at in np.flatnonzero(np.diff(shards)).tolist()]
 
 
-def plan_shards(
+def plan_snapshot(
     shards: Shards, job: PlanningJob, snapshot: SnapshotFolder, *, several: bool
 ) -> tuple[pa.Table, dict[str, Any]]:
     """Plan a snapshot in shards. Return the rows of the plan in order, and its proof without digest."""
@@ -219,12 +219,12 @@ def solve_shards(shards: Shards, job: PlanningJob, partitions: pa.Table, *, seve
     quotas, or if one plan may move less and the partitions are not too many for it.
     """
     if not several:
-        return _require_placement(_plan_shards(shards, job, None))
+        return _require_placement(_collect_plan(shards, job, None))
     if job.operation in EVEN_OPERATIONS and job.options.balance == "replicas":
         return _solve_even_shards(shards, job, topics=len(pc.unique(partitions.column("topic"))))
     views = views_of_others(shards.collect_answers(_kernel(totals_of_shard, job)))
     if job.operation not in EVEN_OPERATIONS:
-        return _require_placement(_plan_shards(shards, job, views))
+        return _require_placement(_collect_plan(shards, job, views))
     return _solve_shards_apart(shards, job, views)
 
 
@@ -237,7 +237,7 @@ def _solve_even_shards(shards: Shards, job: PlanningJob, *, topics: int) -> tupl
     if parts is None or plan is None:
         merged = MergedShards(tuple(summary.topics for summary in summaries))
         # One flow over all partitions is exact where quotas are not.
-        return _require_placement(_plan_shards(shards.merge_into_one(), job, [merged]))
+        return _require_placement(_collect_plan(shards.merge_into_one(), job, [merged]))
     if parts.merged is not None and parts.needs_leaders_of_all(plan[2]):
         plan = _plan_within_budget(shards.merge_into_one(), job, [parts.merged]) or plan
     moves, measures, complete = plan
@@ -272,9 +272,10 @@ def _plan_within_budget(
     budget it answers with the rows that it would change, and then gets back those that the budget has chosen of all.
     """
     if not job.options.has_budget:
-        plan = _plan_shards(shards, job, parts)
-        complete = None if plan is None else Movement.of_measures(plan[1])
-        return None if plan is None or complete is None or rejects(complete) else (*plan, complete)
+        if (plan := _collect_plan(shards, job, parts)) is None:
+            return None
+        complete = Movement.of_measures(plan[1])
+        return None if rejects(complete) else (*plan, complete)
     answers = shards.collect_answers(_kernel(moved_rows_of_shard, job, parts))
     if None in answers:
         return None
@@ -283,11 +284,11 @@ def _plan_within_budget(
     if rejects(complete):
         return None
     waiting = moved.split_rows(~moved.choose(job.options.max_moves, job.options.max_bytes))
-    plan = _plan_shards(shards, job, [answer[1].without(rows) for answer, rows in zip(answers, waiting, strict=True)])
+    plan = _collect_plan(shards, job, [answer[1].without(rows) for answer, rows in zip(answers, waiting, strict=True)])
     return None if plan is None else (*plan, complete)
 
 
-def _plan_shards(shards: Shards, job: PlanningJob, others: Sequence[Part] | None) -> tuple[pa.Table, Measures] | None:
+def _collect_plan(shards: Shards, job: PlanningJob, others: Sequence[Part] | None) -> tuple[pa.Table, Measures] | None:
     """Return moves and measures, None if a shard cannot be placed within its quota."""
     moves, answers = shards.collect_moves(_kernel(plan_shard, job, others))
     return None if None in answers else (moves, combine_shards(answers))

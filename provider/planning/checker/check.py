@@ -338,11 +338,7 @@ def _completeness_problems(moves: Sequence[Move], context: CheckContext) -> Iter
 
 
 def _sum_problems(proof: Mapping[str, Any], findings: Findings) -> Iterator[str]:
-    sums = {
-        "replicas_moved": findings.moved,
-        "bytes_moved": findings.moved_bytes,
-        "leader_changes": findings.leaders,
-    }
+    sums = {"replicas_moved": findings.moved, "bytes_moved": findings.moved_bytes, "leader_changes": findings.leaders}
     for name, value in sums.items():
         if proof.get(name) != value:
             yield f"The proof says {name} = {proof.get(name)}; the rows say {value}."

@@ -205,9 +205,7 @@ def left_exchanges(
 
 
 def _leads_better(
-    leader: int,
-    later: int,
-    levels: tuple[tuple[Mapping[int, int], Mapping[int, tuple[int, int]]], ...],
+    leader: int, later: int, levels: tuple[tuple[Mapping[int, int], Mapping[int, tuple[int, int]]], ...]
 ) -> bool:
     """Return True if the `later` replica as leader makes the topic's leaders more even, and all leaders as even.
 

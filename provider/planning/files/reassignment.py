@@ -27,31 +27,22 @@ ANY = "any"
 _CURRENT, _PROPOSED = "Current partition replica assignment", "Proposed partition reassignment configuration"
 
 
-def read_json(path: str, what: str) -> Any:
-    """Return the JSON of a file. Raises PlanError that names the file; `what` describes its expected content."""
-    return _load_json(_read_text(path, what), path, what)
+def read_json(path: str, what: str, find: Callable[[str], str] = str) -> Any:
+    """Return the JSON that `find` returns of a file's text. Raises PlanError that names the file and its `what`."""
+    try:
+        return json.loads(find(Path(path).read_text(encoding="utf-8")))
+    except PlanError:
+        # Of several assignments: it is a ValueError, too.
+        raise
+    except OSError as error:
+        raise PlanError(f"The {what} file {path} cannot be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"The {what} file {path} does not contain JSON: {error}.") from error
 
 
 def read_assignment(path: str, what: str, *, current: bool = False) -> Any:
     """Return the assignment in a file, as `read_json` does; `find_assignment` says where."""
-    text = find_assignment(_read_text(path, what), f"The {what} file {path}", current=current)
-    return _load_json(text, path, what)
-
-
-def _read_text(path: str, what: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise PlanError(f"The {what} file {path} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise PlanError(f"The {what} file {path} does not contain JSON: {error}.") from error
-
-
-def _load_json(text: str, path: str, what: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise PlanError(f"The {what} file {path} does not contain JSON: {error}.") from error
+    return read_json(path, what, partial(find_assignment, where=f"The {what} file {path}", current=current))
 
 
 def find_assignment(text: str, where: str, *, current: bool = False) -> str:

@@ -51,6 +51,10 @@ def rack_bounds(rf: int, sizes: Sequence[int], rackless: int, *, own_rack: bool)
     return [min(height - 1, size) for size in sizes], [min(height, size) for size in sizes]
 
 
+#: Many partitions have the same bounds.
+_bounds = lru_cache(maxsize=4096)(rack_bounds)
+
+
 def water_fill(weights: Sequence[Fraction], low: Sequence[int], high: Sequence[int], total: int) -> list[Fraction]:
     """Return amounts in proportion to `weights`, each within its bounds, that add up to `total` or come nearest."""
     # The amounts grow with a common level, and each of them changes its slope only where it meets one of its bounds.
@@ -74,19 +78,14 @@ def _clamp_shares(
     return [max(Fraction(lo), min(Fraction(hi), w * level)) for w, lo, hi in zip(weights, low, high, strict=True)]
 
 
-def broker_shares(brokers: Brokers, sharing: Bools, rf: int) -> tuple[Fraction, ...]:
-    """Return every broker's fair share of one partition with `rf` replicas; 0 for brokers that are not `sharing`.
-
-    The shares add up to `rf`, or to one each if there are fewer brokers.
-    """
-    rack = tuple(np.where(sharing, brokers.rack, _NOT_SHARING).tolist())
-    return _shares_of(rack, brokers.capacity, rf, own_rack=brokers.own_rack)
-
-
 @lru_cache(maxsize=64)
 def _shares_of(
     rack: tuple[int, ...], capacity: tuple[Fraction, ...], rf: int, *, own_rack: bool
 ) -> tuple[Fraction, ...]:
+    """Return every broker's fair share of one partition with `rf` replicas; 0 for brokers that are not sharing.
+
+    The shares add up to `rf`, or to one each if there are fewer brokers.
+    """
     # The shares are the same for all shards, and exact fractions of hundreds of brokers take a while: they are cached.
     numbers = sorted({number for number in rack if number >= 0})
     racks = [[broker for broker, its_rack in enumerate(rack) if its_rack == number] for number in numbers]
@@ -112,7 +111,8 @@ def fair_bounds(
 
     `counts[t, i]` is the number of partitions of topic t with the replication factor `factors[i]`.
     """
-    share = [broker_shares(brokers, sharing, factor) for factor in factors]
+    rack = tuple(np.where(sharing, brokers.rack, _NOT_SHARING).tolist())
+    share = [_shares_of(rack, brokers.capacity, factor, own_rack=brokers.own_rack) for factor in factors]
     whole = math.lcm(*(part.denominator for row in share for part in row))
     parts = [[int(part * whole) for part in row] for row in share]
     largest = max((part for row in parts for part in row), default=0) * (int(counts.sum()) + 1)
@@ -256,8 +256,10 @@ def _choose_of_row(problem: Problem, replicas: Ints, load: Ints) -> list[int]:
     # The row's brokers may keep it, even those that receive nothing.
     reach = brokers.receivers.copy()
     reach[rows.broker[replicas]] = True
-    racks = int(brokers.rack.max(initial=-1)) + 1
-    low, high = (table[0, :racks] for table in rack_bound_tables(brokers, [len(replicas)], reach))
+    racked = reach & (brokers.rack >= 0)
+    sizes = np.bincount(brokers.rack[racked], minlength=int(brokers.rack.max(initial=-1)) + 1)
+    bounds = _bounds(len(replicas), tuple(sizes.tolist()), int((reach & ~racked).sum()), own_rack=True)
+    low, high = (np.maximum(np.array(bound, np.int64), 0) for bound in bounds)
     held = np.bincount(np.array(list(rack.values()), np.int64), minlength=len(low))
     leader = rows.leader[rows.row[replicas[0]]]
     waiting = sorted(

@@ -25,14 +25,7 @@ from kafka_steward.planning.solver.leaders import (
     keepable_leaders,
 )
 from kafka_steward.planning.solver.plan_rows import sending_brokers
-from kafka_steward.planning.solver.problem import (
-    Brokers,
-    Disposition,
-    Ints,
-    PartitionTable,
-    count_pairs,
-    sum_by,
-)
+from kafka_steward.planning.solver.problem import Brokers, Disposition, Ints, PartitionTable, count_pairs, sum_by
 
 #: Reasons that mean "not now" rather than "impossible".
 _PINNED = ("in_flight", "pinned", "excluded", "out_of_sync")

@@ -14,7 +14,7 @@ import platform
 import shutil
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
 from importlib import metadata
@@ -165,15 +165,7 @@ def _archive_members() -> Iterator[tuple[str, Path]]:
         folder = _package_folder(package)
         yield from _walk_files(folder, folder.parent)
     # pylmcf reads its own version from its metadata when it is imported.
-    yield from _metadata_files("pylmcf")
-
-
-def _metadata_files(distribution: str) -> Iterator[tuple[str, Path]]:
-    try:
-        files = metadata.distribution(distribution).files or ()
-    except metadata.PackageNotFoundError as error:
-        raise PlanError(f"The archive cannot be made: {distribution} is not installed here.") from error
-    for file in files:
+    for file in metadata.files("pylmcf") or ():
         if file.parent.suffix == ".dist-info" and file.name == "METADATA":
             yield str(file), Path(str(file.locate()))
 
@@ -196,10 +188,3 @@ def _package_folder(package: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise PlanError(f"The archive cannot be made: {package} is not installed here.")
     return Path(next(iter(spec.submodule_search_locations)))
-
-
-def facts_problem(facts: ArchiveFacts, python: str, machine: str) -> str | None:
-    """Return why an archive does not fit an executor of this Python and platform; None if it does."""
-    wanted: Mapping[str, tuple[str, str]] = {"Python": (facts.python, python), "platform": (facts.platform, machine)}
-    wrong = [f"{name} {made}, not {there}" for name, (made, there) in wanted.items() if made != there]
-    return f"is made for {' and '.join(wrong)}" if wrong else None

@@ -57,7 +57,7 @@ from kafka_steward.planning.shards import (
     PlanningJob,
     Shards,
     TableShards,
-    plan_shards,
+    plan_snapshot,
     shard_boundaries,
 )
 from kafka_steward.planning.spark.shipping import ship
@@ -98,12 +98,12 @@ def run(
     boundaries = job.boundaries(snapshot.partitions, shard_rows)
     if len(snapshot.partitions) <= most_sent:
         sent = _send_shards(spark, TableShards.of(snapshot.partitions, boundaries).tables)
-        rows, proof = plan_shards(_SparkShards(sent, ordered=True), job, snapshot, several=bool(boundaries))
+        rows, proof = plan_snapshot(_SparkShards(sent, ordered=True), job, snapshot, several=bool(boundaries))
     else:
         # Each stage would read and shuffle the partitions again.
         packs = _read_shards(spark, snapshot, boundaries).persist()
         try:
-            rows, proof = plan_shards(_SparkShards(packs, ordered=False), job, snapshot, several=bool(boundaries))
+            rows, proof = plan_snapshot(_SparkShards(packs, ordered=False), job, snapshot, several=bool(boundaries))
         finally:
             packs.unpersist()
     return {**proof, "digest": write_plan(out_uri, rows, proof)}
@@ -257,6 +257,7 @@ def _pack_rows(rows: pa.Table) -> Iterator[bytes]:
 
 
 def _pack_table(rows: pa.Table) -> bytes:
+    # Compressed, because the results of all tasks together count towards spark.driver.maxResultSize.
     # An Arrow slice shares its parent's buffers. Other serializations would write them whole; the IPC stream writes the
     # slice's part.
     out = pa.BufferOutputStream()

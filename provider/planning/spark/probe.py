@@ -22,7 +22,7 @@ from pyspark.errors import AnalysisException
 
 from kafka_steward.errors import PlanError, PlanningFailed, SettingError
 from kafka_steward.planning.files.storage import Folder, is_local_uri, spark_uri
-from kafka_steward.planning.spark.archive import MAKE_ARCHIVE, ArchiveFacts, facts_problem
+from kafka_steward.planning.spark.archive import MAKE_ARCHIVE, ArchiveFacts
 from kafka_steward.planning.spark.installed import hadoop_version
 from kafka_steward.planning.spark.shipping import ship_whole
 
@@ -82,11 +82,14 @@ def judge_reports(reports: Sequence[Report], archive: ArchiveFacts | None, uri: 
 
 
 def _judge_python(report: Report, archive: ArchiveFacts | None) -> None:
-    wrong = archive and facts_problem(archive, report.python, report.platform)
+    if archive is None:
+        return
+    wanted = {"Python": (archive.python, report.python), "platform": (archive.platform, report.platform)}
+    wrong = [f"{name} {made}, not {there}" for name, (made, there) in wanted.items() if made != there]
     if wrong:
         raise SettingError(
-            f"The archive does not fit Spark's executor on {report.host}: it {wrong}; make it with `{MAKE_ARCHIVE}` "
-            "on a machine like the executors'."
+            f"The archive does not fit Spark's executor on {report.host}: it is made for {' and '.join(wrong)}; make "
+            f"it with `{MAKE_ARCHIVE}` on a machine like the executors'."
         )
 
 

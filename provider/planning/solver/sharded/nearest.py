@@ -141,12 +141,7 @@ class _SoftFlow(QuotaFlow):
     """
 
     def __init__(
-        self,
-        problem: QuotaProblem,
-        part: QuotaSubproblem,
-        opened: _Steps,
-        bounds: tuple[Ints, Ints],
-        fixed: Ints,
+        self, problem: QuotaProblem, part: QuotaSubproblem, opened: _Steps, bounds: tuple[Ints, Ints], fixed: Ints
     ) -> None:
         super().__init__(problem, part, bounds)
         self.fixed = fixed
