@@ -62,8 +62,7 @@ def main() -> None:
 
 def _measure(folder: Path, times: int) -> list[list[str]]:
     from benchmarks.clusters import make_snapshot  # noqa: PLC0415 - a child that does nothing needs no planner
-    from kafka_steward.planning.spark.installed import find_spark  # noqa: PLC0415
-    from kafka_steward.planning.spark.jvm import record_class_archive  # noqa: PLC0415
+    from kafka_steward.planning.spark.installed import find_spark, record_class_archive  # noqa: PLC0415
     from tests.own_spark import running_connect_server  # noqa: PLC0415
 
     snapshot = str(folder / "snapshot")

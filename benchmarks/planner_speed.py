@@ -31,7 +31,7 @@ from benchmarks.clusters import OPERATIONS, SCENARIOS, make_snapshot
 from benchmarks.report import merge_between, table
 from benchmarks.watched import Watch, spent
 from kafka_steward.planning.shards import SHARD_ROWS
-from kafka_steward.planning.spark.jvm import QUICK_JAVA
+from kafka_steward.planning.spark.installed import QUICK_JAVA
 from kafka_steward.planning.spark.pipeline import run
 from kafka_steward.planning.spark.session import planning_session
 

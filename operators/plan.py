@@ -268,7 +268,7 @@ def _nothing_sentence(plan: PlanFolder) -> str:
 
 
 def _default_conf(spark: SparkCluster, env: Mapping[str, str]) -> dict[str, str]:
-    from kafka_steward.planning.spark.jvm import local_java_options
+    from kafka_steward.planning.spark.installed import local_java_options
 
     if spark.is_connect:
         return {}

@@ -17,7 +17,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from kafka_steward.planning.spark.jvm import QUICK_JAVA
+from kafka_steward.planning.spark.installed import QUICK_JAVA
 from tests.eventually import eventually
 
 SPARK = Path(pyspark.__file__).parent

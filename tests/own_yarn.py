@@ -15,7 +15,7 @@ from xml.sax.saxutils import escape
 
 import pytest
 
-from kafka_steward.planning.spark.jvm import QUICK_JAVA
+from kafka_steward.planning.spark.installed import QUICK_JAVA
 from kafka_steward.sandbox.artifacts import find_or_install_java, locked_jars, parse_lock
 from kafka_steward.sandbox.processes import Process
 from tests.eventually import eventually

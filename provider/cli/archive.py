@@ -7,8 +7,7 @@ from pathlib import Path
 
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.planning.spark.archive import make_archive
-from kafka_steward.planning.spark.installed import find_spark
-from kafka_steward.planning.spark.jvm import record_class_archive
+from kafka_steward.planning.spark.installed import find_spark, record_class_archive
 
 
 def make(context: CommandContext) -> None:

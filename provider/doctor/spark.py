@@ -9,8 +9,13 @@ from pathlib import Path
 
 from kafka_steward.doctor.findings import Finding, Level
 from kafka_steward.errors import PlanningFailed
-from kafka_steward.planning.spark.installed import InstalledSpark, describe_spark, repair_command
-from kafka_steward.planning.spark.jvm import find_java, java_version
+from kafka_steward.planning.spark.installed import (
+    InstalledSpark,
+    describe_spark,
+    find_java,
+    java_version,
+    repair_command,
+)
 
 #: Spark 4 needs it.
 _OLDEST_JAVA = 17

@@ -33,8 +33,7 @@ from kafka_steward.doctor.kafka import (
 from kafka_steward.doctor.spark import java_finding, remote_spark_finding, spark_finding
 from kafka_steward.doctor.workspace import Probe, inspect_workspace, probe_finding
 from kafka_steward.errors import KafkaRefused, PlanError
-from kafka_steward.planning.spark.installed import InstalledSpark
-from kafka_steward.planning.spark.jvm import java_version
+from kafka_steward.planning.spark.installed import InstalledSpark, java_version
 from tests.present import present
 from tests.simulator import Simulator
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafka_steward.planning.spark.jvm import QUICK_JAVA
+from kafka_steward.planning.spark.installed import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

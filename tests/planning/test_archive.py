@@ -31,8 +31,13 @@ from kafka_steward.planning.spark.archive import (
     make_archive,
     read_archive_facts,
 )
-from kafka_steward.planning.spark.installed import find_spark, prefer_code_of_jars
-from kafka_steward.planning.spark.jvm import QUICK_JAVA, local_java_options, record_class_archive
+from kafka_steward.planning.spark.installed import (
+    QUICK_JAVA,
+    find_spark,
+    local_java_options,
+    prefer_code_of_jars,
+    record_class_archive,
+)
 from kafka_steward.planning.spark.probe import Report, judge_reports
 from tests.builders import cluster, planned, written
 from tests.own_spark import SPARK, bare_python, standalone

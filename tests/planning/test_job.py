@@ -15,8 +15,8 @@ import pytest
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.formats import SnapshotFolder, read_plan, read_snapshot
 from kafka_steward.planning.spark import job
+from kafka_steward.planning.spark.installed import QUICK_JAVA
 from kafka_steward.planning.spark.job import main, parse_command_line
-from kafka_steward.planning.spark.jvm import QUICK_JAVA
 from kafka_steward.planning.spark.pipeline import run
 from tests.builders import cluster, planned, written
 from tests.local_plan import plan_folder

@@ -1,19 +1,30 @@
-"""Find and check the Spark that is installed with Python, without importing it.
+"""Find and check the Spark and the Java of this machine, without importing or starting them.
 
 Airflow's Spark provider requires the package pyspark-client. It holds the Python code of pyspark without the jars, in
 the same folder, and may be of another version: what pip installs last overwrites the code of what it installed first,
 and then no job runs. The jars bring the Python code of their own version as an archive, which takes precedence here.
+
+A plan of a few thousand partitions takes a JVM some seconds, in which it mostly loads, verifies and links Spark's
+classes. Java can do that once and map the result into memory afterwards: class-data sharing (JEP 350). The archive is
+recorded by `record_class_archive`, and used by every job on this machine from then on. A job without one is slower.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
+import shutil
+import subprocess
 import sys
+import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 
+from kafka_steward.cache import cache_path, locked_cache
 from kafka_steward.errors import PlanningFailed
 
 _VERSION = re.compile(r"""^__version__.*=\s*['"]([^'"]+)['"]""", re.MULTILINE)
@@ -127,3 +138,122 @@ def _archived_code(home: Path) -> list[Path]:
 
 def _repair_message() -> str:
     return f"Run `{repair_command()}` on the worker."
+
+
+#: A JVM that lives for seconds gains nothing from its second compiler or from parallel garbage collection.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+_JAVA_VERSION = re.compile(r'^JAVA_VERSION="([^"]+)"', re.MULTILINE)
+_RECORDED_WITHIN_S = 600
+#: The cluster that is planned while classes are recorded: one of its brokers has failed.
+_BROKERS = [{"id": 1}, {"id": 2}, {"id": 3, "state": "failed"}]
+_CURRENT = {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 3]}]}
+
+
+def local_java_options(home: Path, env: Mapping[str, str] = os.environ) -> str:
+    """Return the options of the JVM for a job of the Spark at `home`, with the archive of its classes if there is one.
+
+    `env` is the environment in which the JVM is started.
+    """
+    java = find_java(env)
+    archive = None if java is None else _archive_path(java, home)
+    if archive is None or not _is_trusted(archive):
+        return QUICK_JAVA
+    # A Java that cannot use it continues without it, but would log that into the job's output.
+    return f"{QUICK_JAVA} -XX:SharedArchiveFile={archive} -Xlog:disable"
+
+
+def record_class_archive(home: Path, env: Mapping[str, str] = os.environ) -> Path:
+    """Record the classes that a plan loads, with the Spark at `home`, unless that has been done; return the archive.
+
+    It makes a plan of one partition. An archive belongs to one Java and one Spark.
+    Raises PlanningFailed if there is no Java, if Spark fails, and if the cache cannot be written.
+    """
+    java = find_java(env)
+    if java is None:
+        raise PlanningFailed("Spark needs Java, and none is in JAVA_HOME or on the PATH; install Java 17 or newer.")
+    archive = _archive_path(java, home)
+    if " " in str(archive):
+        raise PlanningFailed(f"The cache {archive.parent} has a space in its name, which options of Java cannot have.")
+    try:
+        with locked_cache("spark-classes"):
+            # A folder of its own, because a cache may be one of a group's.
+            archive.parent.mkdir(mode=0o700, exist_ok=True)
+            if not _is_trusted(archive):
+                _record(home, archive, env)
+    except OSError as error:
+        raise PlanningFailed(f"The cache {archive.parent} cannot be written: {error.strerror}.") from error
+    return archive
+
+
+def find_java(env: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the Java that Spark's scripts start; None if there is none."""
+    named = env.get("JAVA_HOME")
+    java = f"{named}/bin/java" if named else shutil.which("java", path=env.get("PATH"))
+    return Path(java).resolve() if java and Path(java).exists() else None
+
+
+def java_version(java: Path) -> str | None:
+    """Return the version of a Java, such as "17.0.9", from the file that is installed with it; None without one.
+
+    The JVM is not started.
+    """
+    try:
+        version = _JAVA_VERSION.search((java.parent.parent / "release").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return None if version is None else version[1]
+
+
+def _archive_path(java: Path, home: Path) -> Path:
+    # The key changes with Java and Spark. Java itself refuses an archive if either has changed since.
+    jars = sorted((home.resolve() / "jars").glob("*.jar"))
+    known = [f"{file}:{file.stat().st_mtime_ns}" for file in (java, *jars)]
+    key = hashlib.sha256("\n".join(known).encode()).hexdigest()[:16]
+    return cache_path() / "spark-classes" / f"{key}.jsa"
+
+
+def _is_trusted(archive: Path) -> bool:
+    """Return whether the archive exists and no other user can have written it: its classes run in the job."""
+    try:
+        facts = (archive.stat(), archive.parent.stat())
+    except OSError:
+        return False
+    return all(fact.st_uid in (0, os.geteuid()) and not fact.st_mode & 0o022 for fact in facts)
+
+
+def _record(home: Path, archive: Path, env: Mapping[str, str]) -> None:
+    with tempfile.TemporaryDirectory(dir=archive.parent) as name:
+        folder = Path(name)
+        (folder / "brokers.json").write_text(json.dumps(_BROKERS))
+        (folder / "current.json").write_text(json.dumps(_CURRENT))
+        partial = folder / "classes.jsa"
+        done = subprocess.run(
+            _recording_command(home, folder, partial),
+            env={**env, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+            capture_output=True,
+            text=True,
+            timeout=_RECORDED_WITHIN_S,
+            check=False,
+        )
+        if done.returncode or not partial.exists():
+            last = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+            raise PlanningFailed(
+                f"Java wrote no archive of Spark's classes: {last[-1].strip() if last else 'it said nothing'}"
+            )
+        partial.chmod(0o444)
+        partial.rename(archive)
+
+
+def _recording_command(home: Path, folder: Path, archive: Path) -> list[str]:
+    conf = {
+        "spark.master": "local[*]",
+        "spark.log.level": "ERROR",
+        "spark.pyspark.driver.python": sys.executable,
+        "spark.driver.extraJavaOptions": f"{QUICK_JAVA} -XX:ArchiveClassesAtExit={archive} -Xlog:disable",
+    }
+    job = Path(__file__).with_name("job.py")
+    files = ["--current", str(folder / "current.json"), "--brokers", str(folder / "brokers.json")]
+    options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+    request = [*files, "--operation", "heal", "--out", str(folder / "plan")]
+    return [str(home / "bin" / "spark-submit"), *options, str(job), *request]

@@ -19,8 +19,7 @@ from pyspark.sql import SparkSession
 
 from kafka_steward.errors import PlanningFailed, SettingError
 from kafka_steward.planning.spark.archive import FOLDER, MAKE_ARCHIVE, copy_archive, python_version
-from kafka_steward.planning.spark.installed import find_spark
-from kafka_steward.planning.spark.jvm import local_java_options
+from kafka_steward.planning.spark.installed import find_spark, local_java_options
 from kafka_steward.planning.spark.probe import find_store_fault
 from kafka_steward.planning.spark.shipping import use_archive_of_session
 
