@@ -90,8 +90,8 @@ def take_task_snapshot(
     `targets` are the wanted replication factors of a fill. Returns `{"uri", "digest"}`. Raises ClusterError, and
     AirflowFailException for what no retry would change.
     """
-    from kafka_steward.execution.failures.records import read_log_dir_failures
-    from kafka_steward.execution.plans.snapshot import begun_moves, last_racks, take_snapshot
+    from kafka_steward.execution.failures.records import last_racks, read_log_dir_failures
+    from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot
     from kafka_steward.settings import parse_capacities
 
     leave_out_pandas()

@@ -20,6 +20,7 @@ from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.doctor.findings import Commands, Finding, Level, set_for_airflow
 from kafka_steward.errors import ClusterError, KafkaRefused
 from kafka_steward.execution.cluster_queries import find_hidden_topics, readable_min_isr, readable_topic_configs
+from kafka_steward.execution.failures.rules import build_view, lost_racks_clause
 from kafka_steward.execution.throttles.leftovers import ThrottleLevel, ThrottleSurvey
 from kafka_steward.execution.throttles.rates import ThrottleSide, external_rates_message, ineffective_message
 
@@ -124,7 +125,8 @@ def describe_cluster(snapshot: Snapshot, version: str, commands: Commands, *, mo
         f"{_name(sorted(snapshot.live))}; {counted(len(snapshot.partitions), 'partition')}, {under} under-replicated."
     )
     if dead:
-        sentence += f" Brokers that are down and host replicas: {_name(dead)}."
+        racks = lost_racks_clause(build_view(snapshot, frozenset(dead), {}).lost_racks)
+        sentence += f" Brokers that are down and host replicas: {_name(dead)}{racks}."
     if offline:
         sentence += f" {counted(offline, 'partition', 'has', 'have')} no leader."
         return Finding("kafka", Level.FAULT, sentence, commands.steward("partitions --unavailable-partitions"))

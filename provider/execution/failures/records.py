@@ -118,6 +118,11 @@ def read_log_dir_failures(journal: Journal) -> RecordedFailures:
     return RecordedFailures({row.key: row for row in journal.rows(FAILED_LOG_DIRS).all()})
 
 
+def last_racks(journal: Journal) -> dict[int, str]:
+    """Return the racks that the watch observed last, by broker. Raises JournalError."""
+    return {} if journal.watch_reports is None else journal.watch_reports.racks()
+
+
 def enter_failure(journal: Journal, broker: int, read: RecordedFailures, now_ms: int) -> bool:
     """Write what is missing of a failed broker; return True if that created its entry.
 

@@ -101,8 +101,16 @@ class LivenessView:
         return broker in self.live or broker not in self.known
 
 
-def build_view(snapshot: Snapshot, failed: frozenset[int], disks: Mapping[int, BrokerLogDirs]) -> LivenessView:
-    """Return the state of the brokers of which `failed` are down, by their votes or by the snapshot."""
+def build_view(
+    snapshot: Snapshot,
+    failed: frozenset[int],
+    disks: Mapping[int, BrokerLogDirs],
+    racks: Mapping[int, str] | None = None,
+) -> LivenessView:
+    """Return the state of the brokers of which `failed` are down, by their votes or by the snapshot.
+
+    `racks` are those that brokers had last: with ZooKeeper, Kafka forgets the racks of dead ones.
+    """
     known = frozenset(broker for broker in snapshot.live | snapshot.hosting_brokers if broker >= 0)
     holding = Counter(broker for each in snapshot.partitions.values() for broker in failed.intersection(each.replicas))
     lost = {broker: len(names) for broker, names in snapshot.offline_on_live_brokers.items()}
@@ -118,15 +126,23 @@ def build_view(snapshot: Snapshot, failed: frozenset[int], disks: Mapping[int, B
         lost,
         hopeless=failed - reachable,
         in_flight=frozenset(in_flight),
-        lost_racks=_lost_racks(snapshot, failed),
+        lost_racks=_lost_racks(snapshot, failed, racks or {}),
     )
 
 
-def _lost_racks(snapshot: Snapshot, failed: frozenset[int]) -> tuple[str, ...]:
-    """Return the racks of which no broker is left, of two or more; with ZooKeeper, Kafka forgets racks of dead ones."""
-    down = Counter(broker.rack for broker in snapshot.brokers.values() if broker.rack and broker.id in failed)
+def _lost_racks(snapshot: Snapshot, failed: frozenset[int], racks: Mapping[int, str]) -> tuple[str, ...]:
+    """Return the racks of which no broker is left, of two or more, as far as their racks are known."""
+    known = {**racks, **{broker.id: broker.rack for broker in snapshot.brokers.values() if broker.rack}}
+    down = Counter(known[broker] for broker in failed & known.keys())
     up = {broker.rack for broker in snapshot.brokers.values() if broker.id not in failed}
     return tuple(sorted(rack for rack, count in down.items() if count > 1 and rack not in up))
+
+
+def lost_racks_clause(racks: Sequence[str]) -> str:
+    """Return in brackets the racks of which no broker is live; empty without any."""
+    if not racks:
+        return ""
+    return f" (no broker of rack{'s' if len(racks) > 1 else ''} {' and '.join(racks)} is live)"
 
 
 class NotCounted(str, Enum):

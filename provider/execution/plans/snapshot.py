@@ -74,11 +74,6 @@ def begun_moves(journal: Journal) -> dict[TopicPartition, Move]:
     return {row.topic_partition: row.move for rows in plans for row in filter_unsettled(rows) if row.attempt}
 
 
-def last_racks(journal: Journal) -> dict[int, str]:
-    """Return the racks that the watch observed last, by broker. Raises JournalError."""
-    return {} if journal.watch_reports is None else journal.watch_reports.racks()
-
-
 def unknown_racks_message(snapshot: Snapshot, failed: Collection[int], racks: Mapping[int, str]) -> str:
     """Return a message that names the failed brokers whose racks neither Kafka nor `racks` knows; else empty. Pure."""
     unknown = sorted(set(failed) - snapshot.brokers.keys() - racks.keys())
