@@ -109,7 +109,7 @@ def test_health_is_reported_and_is_no_failure_of_the_run(workflows: Workflows) -
 
 def test_the_ghosts_are_healed_and_what_is_lost_is_named_once(workflows: Workflows) -> None:
     facts = workflows.started_by_itself("heal", 0, "failed")
-    assert facts["sentence"].startswith("Not all of brokers 8 and 9 was healed"), facts
+    assert facts["sentence"].startswith("Not all of brokers 8 and 9 were healed"), facts
     assert [facts["sentence"].count(name) for name in ("lost-0", "wide-0")] == [1, 1], facts
     assert (facts["brokers"], workflows.behind()) == ([*GHOSTS], LEFT)
     assert {name for ghost in GHOSTS for name in workflows.holds(ghost)} == {"lost-0", "wide-0"}

@@ -156,7 +156,7 @@ def test_watch_finds_failed_and_joined_brokers_and_leaves_their_events_to_the_wa
     assert scene.journal.rows(EMPTY_BROKERS).get(ONLY) is not None
     out = capsys.readouterr().out
     assert "1 replica of 1 partition is pending; brokers 2 and 4 can host some." in out
-    assert "Broker 3 is down longer than the grace period: 3 will be healed." in out
+    assert "Broker 3 is down longer than the grace period: it will be healed." in out
     assert scene.journal.audit.rows(action=Action.ANNOUNCE) == []
     assert scene.journal.rows(FILL_EVENT).get(ONLY) is None
 

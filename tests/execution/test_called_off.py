@@ -15,15 +15,17 @@ from kafka_steward.execution.announcements import (
     announce_restart,
     announced_restarts,
     expired_announcements,
+    restarting_brokers,
 )
 from kafka_steward.execution.failures.records import delete_entry
 from kafka_steward.execution.failures.rules import Failure, called_off_brokers
-from kafka_steward.execution.moves.preflight_inputs import restarting_brokers
 from kafka_steward.execution.plans.lifecycle import abandon_plan
 from kafka_steward.execution.plans.publishing import publish_plan
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.watch.failures import DetectionResult, FailureDetector
 from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action
+from kafka_steward.journal.kip_documents import FailedBroker
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.tree import Node
@@ -111,7 +113,7 @@ def test_other_brokers_are_healed_meanwhile() -> None:
     simulator.tick(GRACE_S)
     verdict = look(simulator, journal)
     assert (verdict.called_off, verdict.due) == ((1,), (2,))
-    assert verdict.sentence.endswith(f"2 will be healed. {CALLED_OFF}")
+    assert verdict.sentence.endswith(f"broker 2 will be healed. {CALLED_OFF}")
 
 
 def test_what_the_heal_itself_deletes_calls_nothing_off(simulator: Simulator, journal: Journal) -> None:
@@ -379,3 +381,15 @@ def test_only_what_is_over_and_live_is_collected(
     for broker, bounce in announced.items():
         over = (bounce.announced_ms + 50 if bounce.until_ms is None else bounce.until_ms) <= now_ms
         assert (broker in gone) == (over and broker in live)
+
+
+@pytest.mark.parametrize(("broker", "why"), [(2, "it is live; to move"), (77, "the cluster has no live broker and no")])
+def test_a_report_by_an_entry_of_a_broker_that_is_live_or_unknown_is_refused_in_words(
+    simulator: Simulator, journal: Journal, broker: int, why: str
+) -> None:
+    journal.tree.create(paths.failed_broker(broker), FailedBroker(1, reported=True).to_json())
+    assert poll(simulator, journal).cleared == ()
+    assert journal.tree.get(paths.failed_broker(broker)) is None
+    (row,) = journal.audit.rows(action=Action.CLEAR)
+    said = f"broker {broker} was not reported as failed by /admin/failed_brokers/{broker}: {why}"
+    assert row.entry.reason.startswith(said)

@@ -125,11 +125,11 @@ def test_it_is_due_to_the_millisecond(simulator: Simulator, journal: Journal) ->
     simulator.now_ms += 1
     verdict = look(simulator, journal)
     assert (verdict.due, verdict.failed) == ((1,), (1,))
-    assert verdict.sentence == "Broker 1 is down longer than the grace period: 1 will be healed."
+    assert verdict.sentence == "Broker 1 is down longer than the grace period: it will be healed."
     simulator.kill(2)
     verdict = look(simulator, journal, max_failed_fraction=0.9)
     left = f"the grace period ends in {GRACE_S} s"
-    assert verdict.sentence == f"Brokers 1 and 2 are down: 1 will be healed; of broker 2 {left}."
+    assert verdict.sentence == f"Brokers 1 and 2 are down: broker 1 will be healed; of broker 2 {left}."
 
 
 def test_a_broker_has_half_an_hour_unless_another_time_is_set(simulator: Simulator, journal: Journal) -> None:

@@ -100,7 +100,9 @@ def test_brokers_that_are_gone_for_good_keep_no_other_from_being_healed(cluster:
         "repair). Bring such a broker back with its data, delete or restore the topics of its partitions, if that "
         "is not under way already, or have it healed again: airflow kafka-steward failed 6."
     )
-    assert seen.sentence == (f"Brokers 3, 6 and 7 are down{rack} longer than the grace period: 3 will be healed. {old}")
+    assert seen.sentence == (
+        f"Brokers 3, 6 and 7 are down{rack} longer than the grace period: broker 3 will be healed. {old}"
+    )
     healed = heal(cluster)
     assert (healed["brokers"], cluster.replicas()["x-0"]) == ([3], (1, 2, 5))
     assert healed["sentence"].startswith(

@@ -339,7 +339,7 @@ def test_46_failed_brokers_are_entered_one_unannounced_is_due_at_once_and_the_en
         assert abs(eventually(lambda: failed_ms(site, 4), within=60) - time.time() * 1000) < 60_000
         eventually(lambda: next_saying(site, "Broker 4 is down; the grace period ends in"))  # it announced it
         site.sandbox.kill(3)
-        due = "Brokers 3 and 4 are down: 3 will be healed; of broker 4 the grace period ends in"
+        due = "Brokers 3 and 4 are down: broker 3 will be healed; of broker 4 the grace period ends in"
         eventually(lambda: next_saying(site, due), within=60)  # 3 did not
         assert failed_ms(site, 3) > failed_ms(site, 4)
         site.sandbox.restart(3)
@@ -351,7 +351,7 @@ def test_46_failed_brokers_are_entered_one_unannounced_is_due_at_once_and_the_en
 @pytest.mark.in_ci("kraft")
 def test_46_deleting_the_entry_calls_the_heal_off_until_the_broker_has_been_live_again(site: Site) -> None:
     site.create("123", "341")
-    entry, due = "/admin/failed_brokers/3", "Broker 3 is down longer than the grace period: 3 will be healed."
+    entry, due = "/admin/failed_brokers/3", "Broker 3 is down longer than the grace period: it will be healed."
     with site.watch(heal_failure_interval=600):
         site.sandbox.kill(3)
         eventually(lambda: failed_ms(site, 3), within=60)
@@ -511,7 +511,7 @@ def test_46_the_list_of_failed_brokers_survives_a_new_controller_and_a_new_watch
     site.said.clear()
     with site.watch(heal_failure_interval=time.time() - since_ms / 1000):
         said = eventually(lambda: next_saying(site, f"Broker {dead} is down"))
-        assert said == f"Broker {dead} is down longer than the grace period: {dead} will be healed."
+        assert said == f"Broker {dead} is down longer than the grace period: it will be healed."
         assert site.hands.get(f"/admin/failed_brokers/{dead}") == entry
         site.sandbox.restart(dead)
         eventually(gone(site.hands, f"/admin/failed_brokers/{dead}"), within=60)

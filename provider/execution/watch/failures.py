@@ -13,8 +13,9 @@ directories of its broker. A report is withdrawn by deleting the broker's entry,
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from kafka_steward.assignment import begin_with_brokers, counted, name_brokers
 from kafka_steward.cluster.health import count_failed_log_dirs, failed_brokers, failed_paths_text
@@ -30,6 +31,7 @@ from kafka_steward.execution.failures.records import (
     find_healed_brokers,
     find_new_ended_heals,
     keep_ended_heals,
+    last_racks,
     read_failures,
     read_log_dir_failures,
     record_call_off,
@@ -46,6 +48,7 @@ from kafka_steward.execution.failures.rules import (
     first_due_ms,
     grace_end_text,
     log_dir_message,
+    lost_racks_clause,
     not_counted_text,
     outage_text,
 )
@@ -72,6 +75,8 @@ LOST_MS = 10_000
 class LivenessProbe:
     """Detects failed brokers. Keep one for a loop.
 
+    `racks` reads those that brokers had last, which is done while one is down.
+
     Reading every partition accounts for nearly all the cost of a watch on a large cluster. So while the set of live
     brokers is unchanged, the last result is reused: for up to `CALM_MS` if all brokers are up, `LOST_MS` if one is
     down. While a broker is missing that not enough live brokers report as down, the result is not reused.
@@ -81,8 +86,9 @@ class LivenessProbe:
     detected up to `LOST_MS` late. Callers that act on a failure pass `fresh=True`.
     """
 
-    def __init__(self, cluster: ClusterPort) -> None:
+    def __init__(self, cluster: ClusterPort, racks: Callable[[], Mapping[int, str]] = dict) -> None:
         self._cluster = cluster
+        self._racks = racks
         self._last: tuple[LivenessView, int] | None = None
 
     def probe(self, now_ms: int, *, fresh: bool = False) -> LivenessView:
@@ -98,7 +104,8 @@ class LivenessProbe:
         snapshot = self._cluster.snapshot()
         views = self._cluster.live_views(sorted(snapshot.live))
         disks = self._cluster.directories(sorted(snapshot.live))
-        view = build_view(snapshot, failed_brokers(snapshot, views), disks)
+        failed = failed_brokers(snapshot, views)
+        view = build_view(snapshot, failed, disks, self._racks() if failed else None)
         # Of a broker that answers nothing, offline replicas say nothing of its disks: it may have just died.
         view = replace(view, disks={broker: dirs for broker, dirs in view.disks.items() if broker in views})
         self._last = (view, now_ms)
@@ -195,7 +202,7 @@ class FailureDetector:
         self._journal = journal
         self._settings = settings
         self._who = who
-        self._liveness = LivenessProbe(cluster)
+        self._liveness = LivenessProbe(cluster, partial(last_racks, journal))
         self._swept_ms: int | None = None
 
     def poll(self, *, announce: bool = True, named: Collection[int] = ()) -> DetectionResult:
@@ -341,9 +348,8 @@ class FailureDetector:
             self._delete_record(FAILURES, broker)
             if broker in view.live:
                 self._delete_document(paths.rolling_bounce(broker))
-            why = "is back" if broker in view.live else "no longer has replicas"
-            self._record_audit(Action.CLEAR, broker, f"broker {broker} {why}")
-        return tuple(broker for broker in back if broker in view.live)
+            self._record_audit(Action.CLEAR, broker, _clear_reason(broker, view, read))
+        return tuple(broker for broker in back if broker in view.live and broker not in _refused_reports(read))
 
     def _record_called_off(self, decision: FailureDecision, read: RecordedFailures, now_ms: int) -> None:
         for broker in decision.called_off:
@@ -373,6 +379,18 @@ class FailureDetector:
         self._journal.audit.record(AuditRecord(action, reason, broker=broker, after=after, who=self._who))
 
 
+def _refused_reports(read: RecordedFailures) -> frozenset[int]:
+    """Return the brokers that other tools reported by an entry, and that no poll has seen down."""
+    return read.reported - read.records.keys()
+
+
+def _clear_reason(broker: int, view: LivenessView, read: RecordedFailures) -> str:
+    if broker not in _refused_reports(read):
+        return f"broker {broker} {'is back' if broker in view.live else 'no longer has replicas'}"
+    refusal = _refuse_broker(broker, view) or "no poll has seen it down"
+    return f"broker {broker} was not reported as failed by {paths.failed_broker(broker)}: {refusal}"
+
+
 def _announced_ms(recorded: Mapping[int, Failure]) -> dict[int, int]:
     return {broker: each.announced_ms for broker, each in recorded.items() if each.announced_ms is not None}
 
@@ -380,7 +398,7 @@ def _announced_ms(recorded: Mapping[int, Failure]) -> dict[int, int]:
 def _failure_message(view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int | None) -> str:
     if not view.failed:
         return "Every broker that has replicas is live."
-    brokers = f"{begin_with_brokers(sorted(view.failed), 'is', 'are')} down{_lost_racks_clause(view.lost_racks)}"
+    brokers = f"{begin_with_brokers(sorted(view.failed), 'is', 'are')} down{lost_racks_clause(view.lost_racks)}"
     if settings.heal_failure_interval < 0:
         return f"{brokers}; healing is disabled (heal_failure_interval is -1)."
     if decision.outage:
@@ -389,7 +407,8 @@ def _failure_message(view: LivenessView, decision: FailureDecision, settings: Se
         return f"{brokers}: {why}{reported}"
     left = grace_end_text(min(decision.waiting.values()), now_ms) if decision.waiting else ""
     if decision.due:
-        due = f"{', '.join(map(str, decision.due))} will be healed"
+        whom = "it" if len(view.failed) == 1 else name_brokers(decision.due)
+        due = f"{'they' if set(decision.due) == view.failed != {*decision.due[:1]} else whom} will be healed"
         waits = f"; of {name_brokers(sorted(decision.waiting))} {left}" if left else ""
         return f"{brokers}{'' if left else ' longer than the grace period'}: {due}{waits}."
     return f"{brokers}; {left}." if left else f"{brokers}{_handled_clause(view, decision)}."
@@ -401,12 +420,6 @@ def _handled_clause(view: LivenessView, decision: FailureDecision) -> str:
         return ""
     whom = name_brokers(healing) if len(healing) < len(view.failed) else "it" if len(healing) == 1 else "them"
     return f", and a plan handles {whom}"
-
-
-def _lost_racks_clause(racks: Sequence[str]) -> str:
-    if not racks:
-        return ""
-    return f" (no broker of rack{'s' if len(racks) > 1 else ''} {' and '.join(racks)} is live)"
 
 
 def _called_off_message(brokers: tuple[int, ...]) -> str:
