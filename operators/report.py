@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from kafka_steward.cluster.state import Snapshot
     from kafka_steward.execution.plans.report import DrainStatus, PlanOutcome
+    from kafka_steward.execution.plans.rollback import SkippedPartition
     from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.observed import ProofSummary
     from kafka_steward.journal.records import MoveRow, PlanRecord
@@ -52,6 +53,8 @@ class _EndedPlan:
     audit: Mapping[str, int]
     proof: ProofSummary | None = None
     rows: Sequence[MoveRow] = ()
+    #: What a rollback left alone.
+    left_alone: Sequence[SkippedPartition] = ()
 
     @property
     def is_reverted(self) -> bool:
@@ -140,6 +143,8 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
         self.log.info("%s", printable(facts["sentence"]))
         for name, why in facts.get("not_done", ()):
             self.log.warning("%s was not moved: %s", printable(name), printable(why))
+        for each in ended.left_alone:
+            self.log.warning("Left alone by the rollback: %s", printable(each.sentence))
         if ended.audit:
             self.log.info("Audit trail of the plan: %s", printable(ended.audit_sentence))
         notify(self.on_not_healable if event == "not_healable" else self.on_done, context, event, facts)
@@ -174,8 +179,10 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
                 sentence += f" {ended.outcome.sentence if ended.outcome else _NO_ROWS}"
             sentence += self._unplaced_sentence(ended)
         drained = self._wait_for_drain(opened, complete=status == "completed" and not left)
+        if drained is not None and (self.submitted or status == "nothing" or drained.is_empty):
+            sentence += f" {drained.sentence}"  # of a plan that was not submitted, nothing is expected
         return {
-            "sentence": sentence if drained is None else f"{sentence} {drained.sentence}",
+            "sentence": sentence,
             "status": status,
             "not_done": [list(one) for one in left[:_LISTED]],
             "not_done_count": len(left),
@@ -264,9 +271,13 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
         from kafka_steward.journal.records import MoveState
 
         brokers = name_brokers(sorted(self.brokers)) if self.brokers else "no broker"
-        record, outcome, missing = ended.record, ended.outcome, f"Not all of {brokers} was healed"
+        record, outcome = ended.record, ended.outcome
+        missing = f"Not all of {brokers} {'were' if len(self.brokers) > 1 else 'was'} healed"
+        back = _returned_sentence(set(self.brokers), snapshot)
+        if ended.cancelled and back and all(is_fully_replicated(row, snapshot) for row in ended.rows):
+            return f"{back} {ended.cancelled}"
         if ended.cancelled:
-            return f"{missing}. {ended.cancelled}"
+            return f"{missing}. {ended.cancelled}{back and f' {back}'}"
         if record is None or outcome is None:
             return f"{f'Healed {brokers}' if done else missing}. {_NO_ROWS}"
         if done:
@@ -274,12 +285,12 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
             moved += (
                 [f"{counted(outcome.satisfied, 'partition')} no longer needed to move"] if outcome.satisfied else []
             )
-            return f"Healed {brokers}: {', '.join(moved) + '.' if moved else NOTHING_TO_MOVE}"
+            return f"Healed {brokers}: {', '.join(moved) + '.' if moved else NOTHING_TO_MOVE}{back and f' {back}'}"
         abandoned = f" {record.reason.rstrip('.')}." if self._final_status(ended) == "abandoned" else ""
         again = sum(row.state is MoveState.COMPLETED and not is_fully_replicated(row, snapshot) for row in ended.rows)
         made = outcome.account("repaired", left=self._count_left(ended), again=again)
         repeated = f" {REPEATED.format(record.failed_brokers[0])}" if record.repeats and outcome.not_done else ""
-        return f"{missing}: {made}{repeated}{abandoned}{self._unplaced_sentence(ended)}"
+        return f"{missing}: {made}{repeated}{abandoned}{self._unplaced_sentence(ended)}{back and f' {back}'}"
 
     def _count_left(self, ended: _EndedPlan) -> int:
         """Return the number of partitions that the plan left, as far as it is known."""
@@ -305,6 +316,14 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
             "dropped": states["dropped"],
             "pending": missing,
         }
+
+
+def _returned_sentence(brokers: set[int], snapshot: Snapshot) -> str:
+    """Return which of the healed brokers are live again; empty without any. One with a failed disk was live always."""
+    from kafka_steward.assignment import begin_with_brokers
+
+    back = sorted(brokers & snapshot.live - snapshot.offline_on_live_brokers.keys())
+    return f"{begin_with_brokers(back, 'is', 'are')} live again." if back else ""
 
 
 def _left_by(ended: _EndedPlan) -> set[str] | None:
@@ -343,7 +362,7 @@ def _placed(outcome: PlanOutcome) -> str:
 
 def _read_ended_plan(opened: ClusterSession, digest: str) -> _EndedPlan:
     from kafka_steward.execution.plans.report import summarize_outcome
-    from kafka_steward.execution.plans.rollback import describe_cancel_outcome
+    from kafka_steward.execution.plans.rollback import describe_cancel_outcome, find_left_alone
 
     plans, audited = opened.journal.plans, opened.journal.audit.rows(plan=digest)
     actions = Counter(row.entry.action.value for row in audited)
@@ -353,4 +372,5 @@ def _read_ended_plan(opened: ClusterSession, digest: str) -> _EndedPlan:
     rows, reports = plans.rows(digest, record), opened.journal.plan_reports
     proof = None if reports is None else reports.proof(digest)
     cancelled = describe_cancel_outcome(opened.journal, record, rows)
-    return _EndedPlan(record, summarize_outcome(rows), cancelled, actions, proof, rows)
+    alone = find_left_alone(opened.journal, record.rolled_back_by)
+    return _EndedPlan(record, summarize_outcome(rows), cancelled, actions, proof, rows, alone)

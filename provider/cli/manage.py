@@ -73,12 +73,16 @@ def _partition_status(
     if now.reassigning:
         return Exit.UNFINISHED, f"{BEGINS} {name} is still in progress."
     unmoved = row.state in {MoveState.DROPPED, MoveState.FAILED}
-    undone = record.status is PlanStatus.ROLLED_BACK or record.not_rolled_back is not None
-    back = undone or (unmoved and record.status is PlanStatus.CANCELLED)
+    back = _is_undone(record) or (unmoved and record.status is PlanStatus.CANCELLED)
     wanted = row.move.before if back else row.move.after
     if now.replicas == wanted:
         return Exit.DONE, f"{BEGINS} {name} {'was rolled back' if back else 'is completed'}."
     return _misplaced_status(record, row, now.replicas, wanted)
+
+
+def _is_undone(record: PlanRecord) -> bool:
+    """Return whether a plan was rolled back, as far as that was possible."""
+    return record.status is PlanStatus.ROLLED_BACK or record.not_rolled_back is not None
 
 
 def _misplaced_status(record: PlanRecord, row: MoveRow, now: Assignment, wanted: Assignment) -> tuple[Exit, str]:
@@ -106,9 +110,10 @@ def verify(call: CommandContext) -> Exit:
     call.out.print_facts(facts, lines)
     astray = sum(each.code is not Exit.DONE for each in verified)
     if astray:
+        goal = "original" if _is_undone(record) else "target"
         print_error(
             f"{astray} of {counted(len(rows), 'partition')} of plan {record.digest[:12]} "
-            f"{'does not have its' if astray == 1 else 'do not have their'} target replicas."
+            f"{'does not have its' if astray == 1 else 'do not have their'} {goal} replicas."
         )
     for plan in unreleased:
         print_error(f"Throttles of plan {plan[:12]} are still set; verify again.")

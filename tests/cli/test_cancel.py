@@ -186,7 +186,17 @@ def test_what_a_rollback_leaves_alone_of_a_topic_made_anew_is_counted_wherever_i
     assert told.out.splitlines() == ["t-1: [2, 4, 1] back to [2, 3, 1]"]
     assert HINT not in told.err, "nothing of it can ever come back"
     assert scene.call("show", digest) == 0
-    assert "3 partitions left alone" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "3 partitions left alone" in shown
+    assert shown.partition("\nleft alone by the rollback:\n")[2].splitlines() == [
+        "  anew-0: its topic was deleted and re-created",
+        "  flying-0: its topic was deleted and re-created",
+        "  gone-0: its topic was deleted",
+    ]
+    assert scene.call("show", str(undone.rolled_back_by), "--output", "json") == 0
+    assert [each["topic"] for each in json.loads(capsys.readouterr().out)["left_alone"]] == ["anew", "flying", "gone"]
+    assert scene.call("verify", digest) == 1
+    assert "do not have their original replicas." in capsys.readouterr().err
     assert scene.call("plans") == 0
     assert "3 partitions left alone" in capsys.readouterr().out
 

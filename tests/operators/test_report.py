@@ -359,9 +359,24 @@ def test_a_broker_that_came_back_needed_no_heal(make_cluster: MakeCluster) -> No
     cluster = make_cluster("1a 2b 3c 4a", "t: 123")
     ran = Ran(cluster, [move("t-0", "123", "423")]).run()
     assert ran.report()["sentence"] == (
-        "Healed broker 1: 1 partition no longer needed to move. Every partition of the cluster is fully replicated."
+        "Healed broker 1: 1 partition no longer needed to move. Broker 1 is live again. Every partition of the cluster "
+        "is fully replicated."
     )
     assert ran.people.events == ["healed"]
+
+
+def test_a_cancelled_heal_of_a_broker_that_came_back_left_nothing_undone(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster("1a 2b 3c 4a", "t: 123 231")
+    moves = heal_moves(cluster, 1, 4)
+    cluster.lose(1)
+    ran = Ran(cluster, moves)
+    request_cancel(cluster.journal, ran.digest, who=WHO, reason="it is back")
+    ran = ran.run()
+    cluster.restart(1)
+    cluster.tick()
+    assert ran.report()["sentence"].startswith(
+        f"Broker 1 is live again. Plan {ran.digest[:12]} was cancelled by ada (it is back); none of its 2 moves"
+    )
 
 
 @pytest.mark.parametrize("how", ["cancelled", "abandoned"])

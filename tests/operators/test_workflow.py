@@ -226,7 +226,8 @@ def test_a_dry_run_stops_after_the_plan_and_shows_it(desk: Desk) -> None:
     shown = stopped(made, snapshot, plan_only=True)
     assert shown["stop"] == "dry_run"
     assert f"Dry run, nothing is submitted. The plan {made['digest'][:12]} moves" in shown["sentence"]
-    assert "is not empty yet" in report(plan=made, review=shown, brokers=[4])["sentence"]
+    facts = report(plan=made, review=shown, brokers=[4])
+    assert (facts["sentence"], facts["empty"]) == (shown["sentence"], False)
     assert desk.journal.plans.latest(1) == []
 
 

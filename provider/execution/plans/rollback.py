@@ -31,6 +31,11 @@ class SkippedPartition:
     partition: int
     why: str
 
+    @property
+    def sentence(self) -> str:
+        """The partition, and why it was skipped."""
+        return f"{self.topic}-{self.partition}: {self.why}"
+
 
 def publish_rollback(
     context: ClusterContext, digest: str, *, even_if_disabled: bool = False
