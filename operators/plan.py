@@ -370,5 +370,5 @@ def _job_failure(file: Path, last: str) -> PlanningFailed:
 def _last_job_message(error: Exception) -> str:
     """Return the last line that is not from Spark's own log: the job's message, or the exception that ended it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = [line for line in lines if not _LOG_LINE.match(line)]
+    said = [line for line in lines if not (_LOG_LINE.match(line) or line.startswith("WARNING: "))]  # Java's own
     return (said or lines or [type(error).__name__])[-1]

@@ -27,8 +27,9 @@ from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.cluster.health import failed_log_dirs, failed_paths_text
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, RequestError
+from kafka_steward.execution.announcements import restart_clause, restarting_brokers
 from kafka_steward.execution.cluster_queries import cordoned_brokers as cordoned_now
-from kafka_steward.execution.failures.records import read_log_dir_failures
+from kafka_steward.execution.failures.records import last_racks, read_failures, read_log_dir_failures
 from kafka_steward.execution.plans.readiness import check_readiness
 from kafka_steward.execution.plans.report import (
     constraint_regressions,
@@ -38,13 +39,15 @@ from kafka_steward.execution.plans.report import (
     stricter_rates,
 )
 from kafka_steward.execution.plans.requests import no_op_reason, planner_options
-from kafka_steward.execution.plans.snapshot import begun_moves, last_racks, take_snapshot, unknown_racks_message
+from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot, unknown_racks_message
 from kafka_steward.execution.throttles.leftovers import read_external_rates
 from kafka_steward.execution.throttles.rates import ExternalRate, external_rates_message
 from kafka_steward.execution.topics.pending import list_pending, target_replication_factors, unfillable_reason
 from kafka_steward.given_targets import CurrentPartition, TargetCheck
 from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.journal import paths
 from kafka_steward.journal.render import Table
+from kafka_steward.journal.store import Journal
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import (
     PlanFolder,
@@ -90,6 +93,7 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
                 if not inputs.nothing:
                     _take_snapshot(opened, folder, inputs)
                     _print_readiness(opened, operation)
+                    restarts = restarting_brokers(opened.journal.tree, opened.journal.now_ms())
                     rates = read_external_rates(opened.cluster, opened.journal, leaders=settings.throttle_leaders)
         if inputs.nothing:
             return _report_nothing(call, operation, inputs.nothing)
@@ -106,6 +110,7 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
         return _report_nothing(call, operation, f"Nothing else has to move. {held}" if held else usual)
     stricter = stricter_rates(plan.moves, rates, settings.throttle)
     print_error(*filter(None, [external_rates_message(stricter, settings.throttle, connection=call.connection)]))
+    _print_held_moves(plan, restarts)
     files = _write_files(given.file, plan)
     facts = {"cluster_id": cluster_id, "folder": given.folder, "files": files}
     _print_plan(call, plan, snapshot, {**facts, "external_rates": [rate.to_json() for rate in stricter]}, stricter)
@@ -177,20 +182,44 @@ def _read_inputs(call: CommandContext, opened: ClusterSession, operation: Operat
             disks &= read_log_dir_failures(opened.journal).reported
         inputs = find_failures(snapshot, brokers, disks_of=disks)
         if left := frozenset() if brokers else failed - disks:
-            paths = failed_log_dirs(snapshot, opened.cluster.directories(sorted(left)))
-            _print_disks_left_out(call, {broker: paths[broker] for broker in sorted(left)})
+            found = failed_log_dirs(snapshot, opened.cluster.directories(sorted(left)))
+            _print_disks_left_out(call, {broker: found[broker] for broker in sorted(left)})
         print_error(*filter(None, [unknown_racks_message(snapshot, inputs.failed, last_racks(opened.journal))]))
+        _print_healed_regardless(opened.journal, inputs.failed)
         return inputs
     return _Inputs()
 
 
+def _print_healed_regardless(journal: Journal, failed: Collection[int]) -> None:
+    """Print which of these brokers the DAG would not heal now, because a person has decided so."""
+    now_ms = journal.now_ms()
+    called_off, restarts = read_failures(journal).called_off, restarting_brokers(journal.tree, now_ms)
+    for broker in failed:
+        if broker in called_off:
+            off = f"The heal of broker {broker} was called off: {paths.failed_broker(broker)} was deleted."
+            print_error(f"{off} The DAG does not heal it; this plan does.")
+        elif broker in restarts:
+            print_error(f"Broker {broker} {restart_clause(restarts[broker])}. The DAG waits; this plan does not.")
+
+
+def _print_held_moves(plan: PlanFolder, restarts: Mapping[int, int | None]) -> None:
+    """Print the announced restarts for which moves of the plan would be held."""
+    for broker, until_ms in sorted(restarts.items()):
+        moves = sum(broker in move.adding for move in plan.moves)
+        if moves:
+            print_error(
+                f"Broker {broker} {restart_clause(until_ms)}: meanwhile, {counted(moves, 'move', 'is', 'are')} held "
+                f"that would add a replica there. To end that, delete {paths.rolling_bounce(broker)}."
+            )
+
+
 def _print_disks_left_out(call: CommandContext, paths_of: Mapping[int, Sequence[str]]) -> None:
     """Print which failed log directories of live brokers a heal leaves, and how a person has them healed."""
-    for broker, paths in paths_of.items():
-        how = f"failed {broker} --disk {shlex.join(paths)}" if paths else f"plan heal --brokers {broker}"
+    for broker, dirs in paths_of.items():
+        how = f"failed {broker} --disk {shlex.join(dirs)}" if dirs else f"plan heal --brokers {broker}"
         print_error(
-            f"Log directory {failed_paths_text(paths)} of broker {broker} has failed, and is left out: "
-            f"heal_failed_disks is off. To have it healed, set that, or {'report it' if paths else 'name its broker'}:",
+            f"Log directory {failed_paths_text(dirs)} of broker {broker} has failed, and is left out: "
+            f"heal_failed_disks is off. To have it healed, set that, or {'report it' if dirs else 'name its broker'}:",
             f"  {call.command_line(how)}",
         )
 

@@ -6,7 +6,7 @@ Values for programs are untruncated, with times in ISO 8601 (UTC).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
@@ -19,11 +19,13 @@ from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.document_api.document_status import DocumentStatus, read_document_status
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import iso_time
+from kafka_steward.execution.announcements import restart_clause, restarting_brokers
 from kafka_steward.execution.cluster_queries import describe_topic, readable_min_isr
-from kafka_steward.execution.failures.records import read_failures
-from kafka_steward.execution.failures.rules import build_view, not_counted_text, outage_text
+from kafka_steward.execution.failures.records import last_racks, read_failures
+from kafka_steward.execution.failures.rules import build_view, lost_racks_clause, not_counted_text, outage_text
 from kafka_steward.execution.plans.lifecycle import find_plan_by_prefix
 from kafka_steward.execution.plans.report import reason_to_leave
+from kafka_steward.execution.plans.rollback import find_left_alone
 from kafka_steward.execution.throttles.leases import list_external_rates
 from kafka_steward.execution.throttles.rates import UNKNOWN_SERVERS, ExternalRate, external_rates_message, names_rates
 from kafka_steward.execution.watch.failures import decide_failures
@@ -68,7 +70,7 @@ def time_argument_ms(time: int | datetime, now_ms: int) -> int:
 
 
 #: The facts for which `status` prints separate lines, besides those of the documents.
-_APART = ("plans", "external_rates", "hosts", "polls", "failures")
+_APART = ("plans", "external_rates", "hosts", "polls", "failures", "announced_restarts")
 
 
 def show_status(call: CommandContext) -> None:
@@ -83,6 +85,7 @@ def show_status(call: CommandContext) -> None:
         ]
         lines += document_lines(documents)
         lines += facts["failures"]
+        lines += [each["sentence"] for each in facts["announced_restarts"]]
         lines += [f"opened on: {each['host']}, last {each['last']}" for each in facts["hosts"]]
         polls = [f"watched: {each['kind']}, {each['seconds']:.0f} s ago on {each['host']}" for each in facts["polls"]]
         lines += polls or ["watched: never; no watch has polled this journal"]
@@ -109,7 +112,7 @@ def _status_facts(
     snapshot, journal, now_ms = opened.cluster.snapshot(), opened.journal, opened.journal.now_ms()
     failures = read_failures(journal)
     dead = snapshot.dead_hosting_brokers
-    view = build_view(snapshot, dead, {})
+    view = build_view(snapshot, dead, {}, last_racks(journal) if dead else None)
     decision = decide_failures(journal, view, failures, now_ms=now_ms, settings=opened.settings)
     why = outage_text(dead, view.known, decision.not_counted, opened.settings, healing=decision.due)
     notes = filter(
@@ -117,6 +120,7 @@ def _status_facts(
         (
             why and f"{begin_with_brokers(sorted(dead), 'is', 'are')} down: {why}",
             not_counted_text(decision.not_counted, but=decision.due),
+            view.lost_racks and f"brokers are down{lost_racks_clause(view.lost_racks)}",
         ),
     )
     openings = [] if journal.openings is None else journal.openings.rows()
@@ -128,6 +132,10 @@ def _status_facts(
         "dead_brokers": sorted(dead),
         "outage": decision.outage,
         "failures": list(notes),
+        "announced_restarts": [
+            {"broker": broker, "until": iso_time(until_ms), "sentence": f"Broker {broker} {restart_clause(until_ms)}."}
+            for broker, until_ms in sorted(restarting_brokers(journal.tree, now_ms).items())
+        ],
         "failures_written_down": sorted(failures.entries),
         "heals_called_off": sorted(failures.called_off - snapshot.live),
         "documents_that_cannot_be_read": [
@@ -266,12 +274,16 @@ def show_plan(call: CommandContext) -> None:
         rows = journal.plans.rows(record.digest)
         external = list_external_rates(journal, record)
         proof = None if journal.plan_reports is None else journal.plan_reports.proof(record.digest)
+        alone = find_left_alone(journal, record.digest if record.rolls_back else record.rolled_back_by)
     moves = [move_facts(row) for row in rows]
     if call.out.form == "csv":
         call.out.print_rows(moves, moves_table(rows))
     else:
-        lines = [*_plan_lines(call, record, rows, external), "", *moves_table(rows).lines()]
+        lines = _plan_lines(call, record, rows, external)
+        lines += ["", *moves_table(rows).lines()] if rows else []
+        lines += ["", "left alone by the rollback:", *(f"  {each.sentence}" for each in alone)] if alone else []
         facts = {**plan_facts(record, external), "moves": moves, "not_planned": _not_planned(proof)}
+        facts["left_alone"] = [asdict(each) for each in alone]
         call.out.print_facts(facts, [*lines, *_not_planned_lines(proof)])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from kafka_steward.assignment import name_some
 from kafka_steward.doctor.findings import Commands, Finding, Level, set_for_airflow
 from kafka_steward.escaping import utc_text
+from kafka_steward.execution.announcements import restart_clause, restarting_brokers
 from kafka_steward.journal.records import WATCH_LEASE
 from kafka_steward.journal.schema.upgrade import KNOWN
 from kafka_steward.journal.store import Journal
@@ -50,7 +51,15 @@ def inspect_journal(journal: Journal, commands: Commands, *, executor: str, shar
     return [
         journal_finding(place, openings, executor=executor, shared_needed=shared_needed),
         watch_finding(polls, leases, commands),
+        *restart_findings(restarting_brokers(journal.tree, journal.now_ms())),
     ]
+
+
+def restart_findings(restarts: Mapping[int, int | None]) -> list[Finding]:
+    """Return a note about the announced restarts, with the times until which they apply; empty without any."""
+    named = [f"broker {broker} {restart_clause(until_ms)}" for broker, until_ms in sorted(restarts.items())]
+    sentence = f"Brokers that receive no replicas for now: {'; '.join(named)}."
+    return [Finding("restarts", Level.NOTE, sentence)] if named else []
 
 
 def journal_finding(

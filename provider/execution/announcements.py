@@ -76,6 +76,17 @@ def announced_restarts(tree: Documents) -> dict[int, AnnouncedRestart]:
     }
 
 
+def restarting_brokers(tree: Documents, now_ms: int) -> dict[int, int | None]:
+    """Return the brokers that announced a shutdown (KIP-46), as long as that applies, and until when, if stated."""
+    announced = announced_restarts(tree).items()
+    return {broker: bounce.until_ms for broker, bounce in announced if bounce.is_in_effect(now_ms)}
+
+
+def restart_clause(until_ms: int | None) -> str:
+    """Return that a broker announced a restart, and until when, if it stated that, as the predicate of a sentence."""
+    return "announced a restart" + ("" if until_ms is None else f" until {utc_text(until_ms)} UTC")
+
+
 def expired_announcements(
     announced: Mapping[int, AnnouncedRestart], live: Collection[int], now_ms: int, settings: Settings
 ) -> dict[int, AnnouncedRestart]:

@@ -13,6 +13,7 @@ import pytest
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.throttles.leftovers import survey_throttles
+from kafka_steward.execution.watch.failures import FailureDetector
 from kafka_steward.execution.watch.health import check_health
 from kafka_steward.execution.watch.observation import broker_reports
 from kafka_steward.journal.records import PlanStatus
@@ -25,7 +26,7 @@ from tests.cli.airflow_command import assignments, throttles, written
 from tests.cli.calling import run
 from tests.cli.scene import CLUSTER, Scene
 from tests.eventually import eventually
-from tests.simulated_plan import FOLLOWERS, RATE, World, move
+from tests.simulated_plan import FOLLOWERS, RATE, WHO, World, move
 
 CONFIGS = "kafka.admin.ConfigCommand"
 
@@ -498,3 +499,31 @@ def _assert_no_leader(cluster: KafkaCluster, topic: str) -> None:
     snapshot = cluster.snapshot([topic])
     assert 4 not in snapshot.live
     assert [each.leader for each in snapshot.partitions.values()] == [None]
+
+
+def test_a_plan_says_what_a_person_has_set_against_it(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.simulator.kill(1)
+    FailureDetector(scene.simulator, scene.journal, Settings(), WHO).poll()
+    assert scene.call("failed", "1", "--withdraw") == 0
+    assert scene.call("bounce", "4", "--for", "2h") == 0
+    capsys.readouterr()
+    assert scene.call("plan", "heal") == 0
+    told = capsys.readouterr().err
+    off = "The heal of broker 1 was called off: /admin/failed_brokers/1 was deleted."
+    assert f"{off} The DAG does not heal it; this plan does." in told
+    assert re.search(
+        r"Broker 4 announced a restart until 1970-01-01 02:\d\d:\d\d UTC: meanwhile, 4 moves are held that would add a "
+        r"replica there. To end that, delete /admin/rolling_bounce/4\.",
+        told,
+    )
+    assert scene.call("bounce", "1") == 0
+    assert scene.call("failed", "1", "--reason", "gone") == 0
+    assert scene.call("plan", "heal") == 0
+    told = capsys.readouterr().err
+    assert "Broker 1 announced a restart. The DAG waits; this plan does not." in told
+    assert "called off" not in told
+    assert scene.call("status") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(" until")[0] for line in lines if "announced a restart" in line] == [
+        "Broker 1 announced a restart.", "Broker 4 announced a restart",
+    ]  # fmt: skip

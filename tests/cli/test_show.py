@@ -25,6 +25,9 @@ from kafka_steward.execution.cluster_queries import HIDDEN
 from kafka_steward.execution.plans.progress_reports import proof_summary
 from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.execution.watch.failures import FailureDetector
+from kafka_steward.execution.watch.health import check_health
+from kafka_steward.execution.watch.observation import broker_reports
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
@@ -32,6 +35,7 @@ from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanSt
 from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.sql.plan_reports import PlanReports
 from kafka_steward.journal.sql.plans import PlanTable
+from kafka_steward.journal.sql.watch_reports import WatchReports
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
@@ -200,6 +204,23 @@ def test_status_counts_partitions_without_a_leader_which_with_zookeeper_are_not_
     scene.simulator.create("u", [(4,), (4,)])
     scene.simulator.kill(4)
     assert "without a leader: 2" in status(scene, capsys)
+
+
+@pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
+def test_status_and_the_watch_name_a_rack_of_which_no_broker_is_live(
+    recorded: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: str
+) -> None:
+    scene = recorded
+    scene.simulator.create("u", [(1, 2), (4, 3)])
+    scene.simulator.mode = mode
+    scene.journal.watch_reports = WatchReports(open_database(f"sqlite:///{tmp_path}/journal.db", "c1", "db-7"))
+    health, _ = check_health(scene.simulator, scene.journal)
+    scene.journal.watch_reports.replace_brokers(broker_reports(health))
+    for broker in (1, 4):
+        scene.simulator.kill(broker)
+    assert "brokers are down (no broker of rack a is live)" in status(scene, capsys)
+    verdict = FailureDetector(scene.simulator, scene.journal, Settings(), Actor()).poll()
+    assert verdict.sentence.startswith("Brokers 1 and 4 are down (no broker of rack a is live)")
 
 
 def test_a_request_that_cannot_be_read_is_among_the_documents_that_cannot(

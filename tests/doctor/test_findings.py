@@ -15,7 +15,7 @@ from kafka_steward.cli.airflow_state import AirflowState, DagFacts, airflow_find
 from kafka_steward.cli.probe import ProbeDag, ProbeRun, run_findings, unusable_dag
 from kafka_steward.cluster.state import BrokerLogDirs, Directory
 from kafka_steward.doctor.findings import Check, Commands, Finding, Level, run_checks
-from kafka_steward.doctor.journal import LeaseFacts, journal_finding, watch_finding
+from kafka_steward.doctor.journal import LeaseFacts, journal_finding, restart_findings, watch_finding
 from kafka_steward.doctor.kafka import (
     BROKER_THROTTLE,
     MOVE,
@@ -209,6 +209,13 @@ def test_a_watch_is_alive_as_long_as_its_lease() -> None:
             "No watch is alive: the last polls were failures 2 h ago on triggerer-1; unpause the DAG heal"
         )
     assert watch_finding([], [], ME).sentence.startswith("No watch has ever polled this journal")
+
+
+def test_announced_restarts_are_named_with_the_time_until_which_they_apply() -> None:
+    (found,) = restart_findings({7: 60_000, 8: None})
+    until = "broker 7 announced a restart until 1970-01-01 00:01:00 UTC; broker 8 announced a restart"
+    assert found == Finding("restarts", Level.NOTE, f"Brokers that receive no replicas for now: {until}.")
+    assert restart_findings({}) == []
 
 
 def test_the_workspace_is_left_as_it_was(tmp_path: Path) -> None:

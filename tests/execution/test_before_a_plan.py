@@ -34,6 +34,7 @@ from kafka_steward.execution.plans.requests import (
     planner_options,
     validate_against_cluster,
 )
+from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.journal.records import UNSETTLED, UnsettledPartitions
@@ -83,6 +84,21 @@ def test_the_gate_is_closed_while_a_plan_has_the_cluster_or_the_switch_is_off() 
         journal.slot.release(each.digest)
     disable_reassignment(journal, who=WHO, reason="racks")
     assert "disabled by ada since" in check_readiness(simulator, journal, Settings()).sentence
+
+
+def test_a_reassignment_of_somebody_else_past_stuck_after_is_named_beside_a_plan_of_ours() -> None:
+    simulator, journal = simulated("1a 2b 3c 4a", "t: 123 231", "u: 123", bandwidth=0)
+    plan = plan_of(simulator, [move("t-0", "123", "423")], operation="rebalance")
+    context = ClusterContext(simulator, journal, Settings(throttle=0), WHO)
+    publish_plan(context, plan)
+    PlanRunner(context, plan.digest).step()
+    simulator.alter({TopicPartition("u", 0): (1, 2, 4)})
+    settings = Settings(stuck_after=60)
+    check_readiness(simulator, journal, settings)
+    simulator.tick(61)
+    found = check_readiness(simulator, journal, settings)
+    assert found.left_out == {TopicPartition("u", 0): LeftOut.IN_FLIGHT}
+    assert found.reasons == (f"plan {plan.digest[:12]} holds the plan slot",)
 
 
 def lag(simulator: Simulator) -> None:

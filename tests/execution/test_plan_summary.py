@@ -54,7 +54,7 @@ this plan, `{DIGEST}`; a new plan needs a new approval.
 | bytes copied | 2.0 kB |
 | partitions touched | 4 of 4 |
 | preferred leaders that change | 2 |
-| predicted duration | at least 12 min at 50.0 MB/s into each broker |
+| predicted duration | at least 12 min at 50.0 MB/s into each broker (without the rates that others have set) |
 | partitions not spread over the racks | 1 before, 2 after |
 
 ### What it breaks
@@ -184,7 +184,7 @@ def test_a_proof_that_lacks_parts_makes_a_page_all_the_same(empty: dict[str, Any
 @pytest.mark.parametrize(
     ("throttle", "seconds", "told"),
     [
-        (90_000, 0, "at least 0 s at 90.0 kB/s into each broker"),
+        (90_000, 0, "at least 0 s at 90.0 kB/s into each broker (without the rates that others have set)"),
         (1_000, 0, f"not predicted: {ineffective_message(1_000)}"),
         (1_000, None, "unthrottled: as fast as disks and network allow"),
         (0, 5, "unthrottled: as fast as disks and network allow"),

@@ -180,6 +180,12 @@ WIDE = move("t-0", "123", "451")
             Reason.TARGET_RESTARTING,
             "4 announced a restart",
         ),
+        (
+            move("t-0", "124", "524"),
+            outlook(auto_generated=True),
+            Reason.SATISFIED,
+            "its replicas were changed elsewhere to [1, 2, 3], whose brokers are all live",
+        ),
         (WIDE, outlook(5, 4), Reason.TARGET_DEAD, 4),
         (move("t-0", "123", "124"), outlook(2, 1), Reason.KEPT_REPLICA_DEAD, 1),
         (move("t-0", "123", "12"), outlook(2), Reason.KEPT_REPLICA_DEAD, 2),

@@ -453,3 +453,15 @@ def test_a_partition_under_its_min_isr_elsewhere_is_waited_for_until_it_is_in_sy
     else:
         simulator.now_ms += 3600 * 1000
     assert world.run(between=simulator.tick if settles else lag).completed == 1
+
+
+def test_what_is_given_up_is_not_said_to_be_retried_and_nothing_says_when_what_is_held_ends(
+    simulator: Simulator,
+) -> None:
+    world = heal(simulator, settings=Settings(throttle=0, max_attempts=2))
+    simulator.kill(4)
+    first, second = world.step(), world.step()
+    assert (len(first.held), first.eta_s) == (5, None)
+    assert "target broker 4 is not live; it is retried" in first.sentence
+    assert (second.partitions_settled, second.held) == (5, ())
+    assert "it is retried" not in second.sentence

@@ -109,6 +109,22 @@ def test_a_job_that_fails_is_one_sentence_with_its_last_words(
         plan_of(snapshot, application=str(script))
 
 
+def test_a_warning_of_java_is_not_the_reason_of_a_job_that_was_killed(
+    connect: Connect, snapshot: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.sdk.exceptions import AirflowException
+
+    connect()
+    said = "Cannot execute: spark-submit. Error code is: 137."
+
+    def submit(*_: Any) -> None:
+        raise AirflowException(f"{said}\nWARNING: Using incubator modules: jdk.incubator.vector\n")
+
+    monkeypatch.setattr("airflow.providers.apache.spark.hooks.spark_submit.SparkSubmitHook.submit", submit)
+    with pytest.raises(PlanningFailed, match=f"without a plan: {said}$"):
+        plan_of(snapshot)
+
+
 def test_a_snapshot_that_was_edited_is_refused(
     connect: Connect, snapshot: dict[str, str], submitted: list[Any]
 ) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from kafka_steward.assignment import Move, TopicPartition, below_min_isr_reason, name_last_in_sync
 from kafka_steward.cluster.state import BrokerLogDirs, Directory, Partition, Snapshot
-from kafka_steward.escaping import utc_text
+from kafka_steward.execution.announcements import restart_clause
 from kafka_steward.execution.moves.staging import out_of_sync_before_better
 from kafka_steward.execution.moves.states import Held, HoldReason
 
@@ -235,7 +235,9 @@ def _check_already_there(move: Move, partition: Partition, _: PreflightInputs) -
 
 def _check_satisfied(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
     if inputs.auto_generated and is_satisfied(move, partition, inputs.snapshot.live):
-        return _join_brokers(partition.replicas)
+        if partition.replicas == move.before:
+            return f"all its brokers, {_join_brokers(partition.replicas)}, are live again"
+        return f"its replicas were changed elsewhere to {list(partition.replicas)}, whose brokers are all live"
     return None
 
 
@@ -268,9 +270,7 @@ def _check_target_restarting(move: Move, partition: Partition, inputs: Preflight
     if not restarting:
         return None
     broker = min(restarting)
-    until_ms = inputs.bouncing[broker]
-    until = "" if until_ms is None else f" until {utc_text(until_ms)} UTC"
-    return f"{broker} announced a restart{until}{'' if broker in live else ' and has not returned'}"
+    return f"{broker} {restart_clause(inputs.bouncing[broker])}{'' if broker in live else ' and has not returned'}"
 
 
 def _check_target_dead(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:

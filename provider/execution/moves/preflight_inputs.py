@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from kafka_steward.assignment import URGENT_OPERATIONS, Operation, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
-from kafka_steward.execution.announcements import announced_restarts, disabled_reason
+from kafka_steward.execution.announcements import disabled_reason, restarting_brokers
 from kafka_steward.execution.cluster_queries import MIN_ISR
 from kafka_steward.execution.moves.preflight import (
     IncomingReplica,
@@ -33,7 +33,6 @@ from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.execution.unsettled import find_stuck, record_unsettled
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, UnsettledPartitions
-from kafka_steward.journal.tree import Documents
 
 #: Topics whose settings are read between two checks of the step lock.
 _TOPICS = 1000
@@ -190,12 +189,6 @@ def assess_strain(
         {name: unsettled.reassigning_ms.get(str(name), fence.now_ms) for name in sorted(foreign)},
     )
     return facts.strain
-
-
-def restarting_brokers(tree: Documents, now_ms: int) -> dict[int, int | None]:
-    """Return the brokers that announced a shutdown (KIP-46), as long as that applies, and until when, if stated."""
-    announced = announced_restarts(tree).items()
-    return {broker: bounce.until_ms for broker, bounce in announced if bounce.is_in_effect(now_ms)}
 
 
 def _fetch_min_isr(cluster: ClusterPort, topics: Collection[str], facts: KnownFacts, fence: Fence) -> dict[str, int]:

@@ -246,9 +246,9 @@ def progress_of(
         bytes_total=total,
         bytes_done=done,
         bytes_per_s=track.bytes_per_s if track else None,
-        # Of a plan that is being cancelled, what is left will not be copied.
+        # Of a plan that is being cancelled, what is left will not be copied; of one that is held, nobody knows when.
         eta_s=None
-        if record.cancel and not record.status.finished
+        if (record.cancel and not record.status.finished) or (held and not counts[MoveState.SUBMITTED])
         else eta_s(total - done, track.steady_bytes_per_s if track else None),
         stalled=tuple(stalled),
         chunk=min((row.move.chunk for row in left_over), default=None),

@@ -170,7 +170,7 @@ class HoldReason(str, Enum):
     SATISFIED = (
         "satisfied",
         _Consequence.SATISFY,
-        "{partition} no longer needs to move: all its brokers, {found}, are live again.",
+        "{partition} no longer needs to move: {found}.",
     )
     ALREADY_THERE = "already_there", _Consequence.SATISFY, "{partition} already has the replicas {found}."
     PARTITION_GONE = "partition_gone", _Consequence.DROP, "it no longer exists"

@@ -14,6 +14,7 @@ from functools import partial
 from kafka_steward.assignment import URGENT_OPERATIONS, Move, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import ClusterError
+from kafka_steward.execution.announcements import restarting_brokers
 from kafka_steward.execution.cluster_queries import with_hidden_topics
 from kafka_steward.execution.effects import AuditedCalls, alter_keeping_factor
 from kafka_steward.execution.moves.concurrency import (
@@ -39,7 +40,6 @@ from kafka_steward.execution.moves.preflight_inputs import (
     KnownFacts,
     assess_strain,
     load_preflight_inputs,
-    restarting_brokers,
 )
 from kafka_steward.execution.moves.progress import arrived_bytes
 from kafka_steward.execution.moves.recovery import (

@@ -93,15 +93,16 @@ class Readiness:
 class KnownState:
     """What is known of a cluster beside its snapshot, for `evaluate_readiness`.
 
-    `holders` are the digests of the plans that hold the plan slot. `disabled` states by whom reassignments are
-    disabled, and is empty while they are not (KIP-236). `gone` are dead brokers whose grace period is over, `exhausted`
-    dead ones, and live ones with offline replicas, whose last heal did what can be done. `unsettled` has the times
-    since which partitions are out of sync or being reassigned.
+    `holders` are the digests of the plans that hold the plan slot, `ours` the partitions that our plans have in flight.
+    `disabled` states by whom reassignments are disabled, and is empty while they are not (KIP-236). `gone` are dead
+    brokers whose grace period is over, `exhausted` dead ones, and live ones with offline replicas, whose last heal did
+    what can be done. `unsettled` has the times since which partitions are out of sync or being reassigned.
     """
 
     now_ms: int = 0
     disabled: str = ""
     holders: Sequence[str] = ()
+    ours: frozenset[TopicPartition] = frozenset()
     gone: frozenset[int] = frozenset()
     exhausted: frozenset[int] = frozenset()
     unsettled: UnsettledPartitions = field(default_factory=UnsettledPartitions)
@@ -151,12 +152,24 @@ def readiness_of(snapshot: Snapshot, journal: Journal, settings: Settings) -> Re
         now_ms,
         disabled=disabled_reason(journal.tree),
         holders=[plan.digest for plan in current_plans(journal)],
+        ours=_find_ours(journal, snapshot),
         gone=frozenset(broker for broker, since_ms in down_ms.items() if now_ms - since_ms >= grace_ms),
         exhausted=_exhausted_brokers(journal, snapshot, now_ms, settings),
         unsettled=unsettled,
         stuck_after_ms=int(settings.stuck_after * 1000),
     )
     return evaluate_readiness(snapshot, known)
+
+
+def _find_ours(journal: Journal, snapshot: Snapshot) -> frozenset[TopicPartition]:
+    """Return the partitions that are being reassigned by a plan of ours that has not ended."""
+    unfinished = {plan.digest for plan in journal.plans.unfinished()} if snapshot.reassigning else set()
+    submitted = journal.plans.submissions_by_others("", snapshot.reassigning) if unfinished else {}
+    return frozenset(
+        name
+        for name, several in submitted.items()
+        if any(plan in unfinished and not row.state.settled for plan, row in several)
+    )
 
 
 def _exhausted_brokers(journal: Journal, snapshot: Snapshot, now_ms: int, settings: Settings) -> frozenset[int]:
@@ -179,7 +192,7 @@ def _left_out_reason(partition: Partition, snapshot: Snapshot, known: KnownState
         return LeftOut.LOST
     is_stuck = known.is_stuck(partition)
     if partition.reassigning:
-        return LeftOut.IN_FLIGHT if is_stuck and not known.holders else None
+        return LeftOut.IN_FLIGHT if is_stuck and partition.topic_partition not in known.ours else None
     lagging = partition.lagging(snapshot)
     if not partition.under_replicated or (lagging and not is_stuck):
         return None

@@ -123,12 +123,16 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def plan_summary(
-    plan: PlanFolder, snapshot: SnapshotFolder, *, moves_shown: int = _SHOWN, rates: Sequence[ExternalRate] = ()
+    plan: PlanFolder,
+    snapshot: SnapshotFolder,
+    *,
+    moves_shown: int = _SHOWN,
+    rates: Sequence[ExternalRate] | None = None,
 ) -> str:
     """Return the plan as a Markdown page: tables and lists only, because Airflow's Markdown drops everything else.
 
-    At most `moves_shown` moves are listed; the others are counted. `rates` are those of others, as far as they are
-    known.
+    At most `moves_shown` moves are listed; the others are counted. `rates` are those of others, None if nobody has
+    asked the cluster for them, which the page then says.
     """
     proof = plan.proof
     cluster_id, operation = (printable(str(proof.get(name))) for name in ("cluster_id", "operation"))
@@ -139,7 +143,9 @@ def plan_summary(
     parts = [
         head,
         escape_markdown(staying_sentence(plan, snapshot)),
-        _format_table(("", ""), _cost_rows(plan, stricter_rates(plan.moves, rates, _throttle(plan)))),
+        _format_table(
+            ("", ""), _cost_rows(plan, None if rates is None else stricter_rates(plan.moves, rates, _throttle(plan)))
+        ),
         _format_section("What it breaks", constraint_regressions(plan.moves, snapshot)),
     ]
     parts += ["### Brokers", _format_table(_BROKER_COLUMNS, _broker_rows(plan.moves, proof))]
@@ -173,7 +179,7 @@ def format_duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _cost_rows(plan: PlanFolder, stricter: Sequence[ExternalRate] = ()) -> list[tuple[str, str]]:
+def _cost_rows(plan: PlanFolder, stricter: Sequence[ExternalRate] | None) -> list[tuple[str, str]]:
     proof = plan.proof
     racks = proof.get("rack_violations") or {}
     if not plan.moves and proof.get("replicas_moved") == 0:
@@ -209,7 +215,7 @@ def drained_brokers(plan: PlanFolder) -> list[int]:
     return sorted(left.intersection(plan.proof.get("brokers_draining") or ()))
 
 
-def _predicted_duration(plan: PlanFolder, stricter: Sequence[ExternalRate]) -> str:
+def _predicted_duration(plan: PlanFolder, stricter: Sequence[ExternalRate] | None) -> str:
     throttle, seconds = _throttle(plan), plan.proof.get("predicted_seconds")
     if stricter and (seconds is not None or not throttle):
         return _duration_at_rates_of_others(plan.moves, stricter, seconds or 0.0)
@@ -217,7 +223,8 @@ def _predicted_duration(plan: PlanFolder, stricter: Sequence[ExternalRate]) -> s
         return "unthrottled: as fast as disks and network allow"
     if vain := ineffective_message(throttle):
         return f"not predicted: {vain}"
-    return f"at least {format_duration(seconds)} at {format_bytes(throttle)}/s into each broker"
+    unknown = " (without the rates that others have set)" if stricter is None else ""
+    return f"at least {format_duration(seconds)} at {format_bytes(throttle)}/s into each broker{unknown}"
 
 
 def _throttle(plan: PlanFolder) -> int:

@@ -498,7 +498,9 @@ class PlanRunner:
         except ClusterError as error:
             return self._record_failure(record, fence, error)
         record = self._update_record(record, fence, attempts=0, reason=why)
-        return progress_of(record, self._journal.plans.rows(self._digest), held=stepped.held)
+        rows = self._journal.plans.rows(self._digest)
+        still_open = {row.topic_partition for row in rows if row.state in OPEN}
+        return progress_of(record, rows, held=[each for each in stepped.held if each.topic_partition in still_open])
 
     def _record_failure(self, record: PlanRecord, fence: Fence, error: ClusterError) -> Progress:
         if self._settle_only:

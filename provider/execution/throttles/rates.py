@@ -26,7 +26,7 @@ from enum import Enum
 from itertools import chain
 from typing import Any
 
-from kafka_steward.assignment import Move, TopicPartition, begin_with_brokers
+from kafka_steward.assignment import Move, TopicPartition, begin_with_brokers, counted
 from kafka_steward.cluster.configs import BrokerRate, ConfigChange, ConfigOp, parse_list
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.journal.records import ThrottleLease
@@ -170,7 +170,9 @@ def external_rates_message(
         named = _name_rate(side, bytes_per_s, brokers, for_all=for_all)
         parts.append(f"{named}: {effect}; to end that: {command}{others}.")
     more = len(alike) - _NAMED
-    return " ".join([*parts, *([f"{more} more such rates apply."] if more > 0 else [])])
+    return " ".join(
+        [*parts, *([f"{counted(more, 'more such rate applies', 'more such rates apply')}."] if more > 0 else [])]
+    )
 
 
 def names_rates(text: str, rates: Sequence[ExternalRate]) -> bool:
