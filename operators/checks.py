@@ -258,7 +258,7 @@ class ProbeWorkspaceOperator(StewardOperator):
 
     def execute(self, context: Context) -> None:
         """Probe from this worker, and go on in the triggerer."""
-        from kafka_steward.doctor.workspace import probe_workspace
+        from kafka_steward.doctor.planning import probe_workspace
 
         hook = hook_of(self, context)
         found = probe_workspace(lambda: hook.workspace, self.marker).to_json()

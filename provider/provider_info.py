@@ -76,17 +76,12 @@ def _config_options() -> dict[str, Any]:
     }
     # A URL may contain a password: Airflow hides a sensitive option, and also reads `journal_cmd` and `journal_secret`.
     places["journal"]["sensitive"] = True
-    knobs = {
-        name: {
-            "description": setting.description,
-            "version_added": "0.1.0",
-            "type": _OPTION_TYPES.get(setting.json_type, setting.json_type),
-            "example": None,
-            "default": str(setting.default),
-        }
+    types = {name: _OPTION_TYPES.get(setting.json_type, setting.json_type) for name, setting in SETTINGS.items()}
+    return places | {
+        name: {"description": setting.description, "version_added": "0.1.0", "type": types[name], "example": None}
+        | {"default": str(setting.default)}
         for name, setting in SETTINGS.items()
     }
-    return places | knobs
 
 
 def _connection_type() -> dict[str, Any]:
@@ -113,35 +108,31 @@ def _connection_fields() -> dict[str, Any]:
     mechanisms = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM"]
     groups = {
         "Security": {
-            "security_protocol": _form_field(
-                "Security protocol", "Empty: PLAINTEXT, which takes no login.", enum=protocols
-            ),
-            "sasl_mechanism": _form_field("SASL mechanism", "For the SASL protocols.", enum=mechanisms),
-            "sasl_oauth_token_provider": _form_field(
+            "security_protocol": _field("Security protocol", "Empty: PLAINTEXT, which takes no login.", enum=protocols),
+            "sasl_mechanism": _field("SASL mechanism", "For the SASL protocols.", enum=mechanisms),
+            "sasl_oauth_token_provider": _field(
                 "Token provider", "For OAUTHBEARER: the dotted path of a class or function that returns tokens."
             ),
-            "ssl_cafile": _form_field("CA file", "Certificates to trust, a path on the workers and the triggerer."),
-            "ssl_certfile": _form_field("Client certificate", "A path on the workers and the triggerer."),
-            "ssl_keyfile": _form_field("Client key", "A path on the workers and the triggerer."),
-            "ssl_password": _form_field("Password of the client key", "Empty: none. Kept secret.", format="password"),
-            "kafka_conn_id": _form_field(
+            "ssl_cafile": _field("CA file", "Certificates to trust, a path on the workers and the triggerer."),
+            "ssl_certfile": _field("Client certificate", "A path on the workers and the triggerer."),
+            "ssl_keyfile": _field("Client key", "A path on the workers and the triggerer."),
+            "ssl_password": _field("Password of the client key", "Empty: none. Kept secret.", format="password"),
+            "kafka_conn_id": _field(
                 "Kafka connection", "Id of a connection of type kafka whose settings are used too."
             ),
-            "cluster_id": _form_field(
+            "cluster_id": _field(
                 "Cluster id", "The only Kafka cluster.id to accept. Empty: the one that answers first."
             ),
         },
         "Journal, workspace and Spark": {
-            "journal": _form_field("Journal", f"{_PLACES['journal'][0]} Kept secret.", format="password"),
-            "workspace": _form_field("Workspace", _PLACES["workspace"][0]),
-            "spark_conn_id": _form_field("Spark connection", _PLACES["spark_conn_id"][0]),
+            "journal": _field("Journal", f"{_PLACES['journal'][0]} Kept secret.", format="password"),
+            "workspace": _field("Workspace", _PLACES["workspace"][0]),
+            "spark_conn_id": _field("Spark connection", _PLACES["spark_conn_id"][0]),
         },
         "ZooKeeper": {
-            "zookeeper": _form_field(
-                "ZooKeeper", "The brokers' zookeeper.connect: the KIPs' documents are kept there."
-            ),
-            "zookeeper_user": _form_field("ZooKeeper user", "User of the digest scheme. Empty: no authentication."),
-            "zookeeper_password": _form_field("ZooKeeper password", "Kept secret.", format="password"),
+            "zookeeper": _field("ZooKeeper", "The brokers' zookeeper.connect: the KIPs' documents are kept there."),
+            "zookeeper_user": _field("ZooKeeper user", "User of the digest scheme. Empty: no authentication."),
+            "zookeeper_password": _field("ZooKeeper password", "Kept secret.", format="password"),
         },
         "Settings of the workflows": {name: _setting_field(name, setting) for name, setting in SETTINGS.items()},
     }
@@ -152,7 +143,7 @@ def _connection_fields() -> dict[str, Any]:
     }
 
 
-def _form_field(label: str, description: str, kind: str = "string", **schema: Any) -> dict[str, Any]:
+def _field(label: str, description: str, kind: str = "string", **schema: Any) -> dict[str, Any]:
     return {"label": label, "description": description, "schema": {"type": [kind, "null"], **schema}}
 
 
@@ -162,4 +153,4 @@ def _setting_field(name: str, setting: Setting) -> dict[str, Any]:
     word = _SWITCH_WORDS[default] if isinstance(default, bool) else str(default).removesuffix(".0")
     text = f"{setting.description} Default: {word}." if word else setting.description
     choices = {"enum": list(setting.choices)} if setting.choices else {}
-    return _form_field(name.replace("_", " ").capitalize(), text, setting.json_type, **choices)
+    return _field(name.replace("_", " ").capitalize(), text, setting.json_type, **choices)

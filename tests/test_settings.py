@@ -19,12 +19,9 @@ def test_the_page_of_settings_is_made_of_the_settings() -> None:
     assert written == page(), "python -m tests.settings_page > docs/reference/settings.md"
 
 
-def test_the_first_source_that_names_a_setting_wins() -> None:
+def test_the_first_source_that_names_a_setting_wins_and_one_that_leaves_it_open_hides_nothing() -> None:
     settings = Settings.of({"throttle": 1}, {"throttle": 2, "heal_chunk_size": 20}, {"heal_chunk_size": 30})
     assert (settings.throttle, settings.heal_chunk_size) == (1, 20)
-
-
-def test_a_source_that_leaves_a_setting_open_does_not_hide_the_next() -> None:
     assert Settings.of({"throttle": None}, {"throttle": 2}).throttle == 2
 
 
@@ -66,43 +63,33 @@ def test_a_whole_number_may_be_written_in_any_way(value: object) -> None:
     assert (found, type(found)) == (50, int)
 
 
-def test_an_exponent_is_a_whole_number_too() -> None:
-    assert Settings.of({"throttle": 5e7}).throttle == Settings.of({"throttle": "5e7"}).throttle == 50_000_000
+NO_NUMBERS = [
+    True,
+    False,
+    float("nan"),
+    float("inf"),
+    -float("inf"),
+    "nan",
+    "sNaN",
+    "inf",
+    "Infinity",
+    "none",
+    [50],
+    "",
+]
 
 
 @pytest.mark.parametrize(
-    "value",
+    ("kind", "takes", "value"),
     [
-        0.5,
-        50.9,
-        "50.9",
-        True,
-        False,
-        float("nan"),
-        float("inf"),
-        "nan",
-        "sNaN",
-        "inf",
-        "1e999999999",
-        10**5000,
-        [50],
-        "",
+        *((int, "a whole number", value) for value in (*NO_NUMBERS, 0.5, 50.9, "50.9", "1e999999999", 10**5000)),
+        *((float, "a number", value) for value in (*NO_NUMBERS, 10**400, "1e400")),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_is_no_whole_number_is_refused_where_one_is_taken(value: object) -> None:
-    with pytest.raises(SettingError, match=r"^The setting throttle is .{,90}; it takes a whole number\.$"):
-        Settings.of({"throttle": value})
-
-
-@pytest.mark.parametrize(
-    "value",
-    [True, float("nan"), float("inf"), -float("inf"), "nan", "Infinity", 10**400, "1e400", [0.5], ""],
-    ids=lambda value: type(value).__name__,
-)
-def test_what_is_no_finite_number_is_refused_where_one_is_taken(value: object) -> None:
-    for name in (knob.name for knob in fields(Settings) if isinstance(knob.default, float)):
-        with pytest.raises(SettingError, match=rf"^The setting {name} is .{{,90}}; it takes a number\.$"):
+def test_what_is_no_number_is_refused_where_one_is_taken(kind: type, takes: str, value: object) -> None:
+    for name in (knob.name for knob in fields(Settings) if type(knob.default) is kind):
+        with pytest.raises(SettingError, match=rf"^The setting {name} is .{{,90}}; it takes {takes}\.$"):
             Settings.of({name: value})
 
 

@@ -19,8 +19,7 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.doctor.findings import Check, Commands, Finding, Level, run_checks
 from kafka_steward.doctor.journal import SHARE_JOURNAL, inspect_journal
 from kafka_steward.doctor.kafka import inspect_cluster, throttle_finding
-from kafka_steward.doctor.spark import inspect_local_spark, remote_spark_finding
-from kafka_steward.doctor.workspace import SHARE_WORKSPACE, inspect_workspace
+from kafka_steward.doctor.planning import SHARE_WORKSPACE, inspect_local_spark, inspect_workspace, remote_spark_finding
 from kafka_steward.errors import ClusterError, JournalError, SettingError
 from kafka_steward.execution.throttles.leftovers import survey_throttles
 from kafka_steward.hooks.cluster_config import ClusterConfig, runs_tasks_elsewhere

@@ -15,7 +15,7 @@ from typing import Any
 from kafka_steward.cli.airflow_state import AirflowUnreadable
 from kafka_steward.cluster_tag import cluster_tag, workflow_tag
 from kafka_steward.doctor.findings import Commands, Finding, Level
-from kafka_steward.doctor.workspace import Probe, marked_workspace, probe_finding
+from kafka_steward.doctor.planning import Probe, marked_workspace, probe_finding
 from kafka_steward.errors import PlanError
 from kafka_steward.hooks.cluster_config import ClusterConfig
 

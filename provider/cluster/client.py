@@ -334,16 +334,9 @@ class KafkaCluster:
         Values from the broker's file and cluster-wide values are then excluded. Each request is sent to the broker
         itself; brokers that do not respond are left out.
         """
-        asked = {
-            broker: partial(configs.describe_configs_request, configs.BROKER, [str(broker)], names)
-            for broker in brokers
-        }
-        answers = self._transport.send_to_responding(
-            asked, timeout_ms=None if timeout_s is None else int(timeout_s * 1000)
-        )
         return {
             broker: configs.parse_config_values(answer, own_only=own_only)[str(broker)]
-            for broker, answer in answers.items()
+            for broker, answer in self._describe_brokers(brokers, names, timeout_s=timeout_s).items()
         }
 
     def broker_rates(self, brokers: Collection[int], keys: Collection[str]) -> dict[str, dict[int, BrokerRate]]:
@@ -352,11 +345,7 @@ class KafkaCluster:
         Kafka before 3.9 shows a rate for all brokers and does not apply it. Each request is sent to the broker itself;
         brokers that do not respond are left out.
         """
-        asked = {
-            broker: partial(configs.describe_configs_request, configs.BROKER, [str(broker)], keys, synonyms=True)
-            for broker in brokers
-        }
-        answers = self._transport.send_to_responding(asked)
+        answers = self._describe_brokers(brokers, keys, synonyms=True)
         applies = self._transport.session().applies_default_rates
         return {
             key: {
@@ -365,6 +354,14 @@ class KafkaCluster:
             }
             for key in keys
         }
+
+    def _describe_brokers(
+        self, brokers: Collection[int], keys: Collection[str], *, synonyms: bool = False, timeout_s: float | None = None
+    ) -> dict[int, Any]:
+        describe = partial(configs.describe_configs_request, configs.BROKER, keys=keys, synonyms=synonyms)
+        asked = {broker: partial(describe, [str(broker)]) for broker in brokers}
+        timeout_ms = None if timeout_s is None else int(timeout_s * 1000)
+        return self._transport.send_to_responding(asked, timeout_ms=timeout_ms)
 
     def change_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
         """Change single keys of topics (KIP-339); return None, or Kafka's refusal, per topic. Raises KafkaTimeout."""
@@ -449,7 +446,8 @@ class KafkaCluster:
             settings or {},
             timeout_ms=self._transport.server_timeout_ms,
         )
-        return requests.parse_created_topic(self._transport.send_to_controller(request, change=True, once=True), topic)
+        response = self._transport.send_to_controller(request, change=True, once=True)
+        return requests.parse_creation(response.topics[0], f"creating topic {topic}")
 
     def create_partitions(
         self, topic: str, count: int, assignments: Sequence[Assignment] | None = None
@@ -461,9 +459,8 @@ class KafkaCluster:
         request = partial(
             requests.create_partitions_request, topic, count, assignments, self._transport.server_timeout_ms
         )
-        return requests.parse_created_partitions(
-            self._transport.send_to_controller(request, change=True, once=True), topic
-        )
+        response = self._transport.send_to_controller(request, change=True, once=True)
+        return requests.parse_creation(response.results[0], f"adding partitions to topic {topic}")
 
     def _describe_topic_configs(
         self, topics: Collection[str], names: Collection[str], *, own_only: bool

@@ -257,11 +257,6 @@ def create_topic_request(
     return CreateTopicsRequest(topics=[wanted], timeout_ms=timeout_ms, validate_only=False)
 
 
-def parse_created_topic(response: Any, topic: str) -> KafkaRefused | None:
-    """Return None, or Kafka's refusal. Raises KafkaTimeout: the topic may have been created all the same."""
-    return _creation_result(response.topics[0], f"creating topic {topic}")
-
-
 def create_partitions_request(topic: str, count: int, assignments: Sequence[Assignment] | None, timeout_ms: int) -> Any:
     """Return the request that increases a topic to `count` partitions; `assignments` are those of the new ones."""
     kind = CreatePartitionsRequest.CreatePartitionsTopic
@@ -270,12 +265,8 @@ def create_partitions_request(topic: str, count: int, assignments: Sequence[Assi
     return CreatePartitionsRequest(topics=[wanted], timeout_ms=timeout_ms, validate_only=False)
 
 
-def parse_created_partitions(response: Any, topic: str) -> KafkaRefused | None:
-    """Return None, or Kafka's refusal. Raises KafkaTimeout: the partitions may have been created all the same."""
-    return _creation_result(response.results[0], f"adding partitions to topic {topic}")
-
-
-def _creation_result(entry: Any, doing: str) -> KafkaRefused | None:
+def parse_creation(entry: Any, doing: str) -> KafkaRefused | None:
+    """Return None, or Kafka's refusal, for the one topic in a response. Raises KafkaTimeout: it may have been done."""
     code = int(entry.error_code)
     if code == TIMED_OUT:
         raise KafkaTimeout(

@@ -64,18 +64,26 @@ class Session:
         """Connect. Raises AuthenticationFailed, ClusterUnreachable or SettingError."""
         quiet_client_logs()
         _check_credentials(config)
-        made: list[Any] = []
+        clients: list[Any] = []
+        managers: list[_ConnectionManager] = []
+
+        def create_client(**options: Any) -> Any:
+            net = NetworkSelector(**options)
+            managers.append(_ConnectionManager(net, **options))
+            clients.append(KafkaNetClient(net=net, manager=managers[-1], **options))
+            return clients[-1]
+
         try:
-            admin = KafkaAdminClient(**config, kafka_client=partial(_create_client, made.append))
+            admin = KafkaAdminClient(**config, kafka_client=create_client)
         except BaseException as error:
             # The errors that ended connections, one per server, in the order in which the servers first failed.
-            failures = [failure for client in made for failure in client.manager.failures.values()]
-            for client in made:
+            failures = [failure for manager in managers for failure in manager.failures.values()]
+            for client in clients:
                 client.close()
             if isinstance(error, kafka.errors.KafkaError):
                 raise _translate_error(error, failures, config) from error
             raise
-        return cls(admin, made[0].manager)
+        return cls(admin, managers[0])
 
     @property
     def usable(self) -> bool:
@@ -202,14 +210,6 @@ class _ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]  # kafka
         return transport
 
 
-class _NetClient(KafkaNetClient):  # type: ignore[misc]  # kafka-python has no types
-    """kafka-python's client with our connection manager."""
-
-    def __init__(self, net: Any, manager: _ConnectionManager, **config: Any) -> None:
-        super().__init__(net=net, manager=manager, **config)
-        self.manager = manager
-
-
 def _defer_receive_error(receive: Callable[[], tuple[bytes, Exception | None]]) -> tuple[bytes, Exception | None]:
     """Return the received data, and the end of the connection only once no data is left.
 
@@ -217,13 +217,6 @@ def _defer_receive_error(receive: Callable[[], tuple[bytes, Exception | None]]) 
     """
     data, error = receive()
     return data, None if data else error
-
-
-def _create_client(made: Callable[[_NetClient], None], **config: Any) -> _NetClient:
-    net = NetworkSelector(**config)
-    client = _NetClient(net, _ConnectionManager(net, **config), **config)
-    made(client)
-    return client
 
 
 def authentication_error(error: Exception, servers: str) -> AuthenticationFailed:

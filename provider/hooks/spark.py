@@ -1,7 +1,7 @@
 """Find the Spark that makes plans: this machine's, or that of an Airflow connection, with all that a job needs.
 
 A connection of type `spark` is used by spark-submit, one of type `spark_connect` by a Spark Connect server. Their extra
-may hold, beside what Airflow's provider reads, the keys of `JOB_KEYS`. What is wrong is said before anything starts.
+may hold, beside what Airflow's provider reads, what a job needs there. What is wrong is said before anything starts.
 """
 
 from __future__ import annotations
@@ -29,17 +29,6 @@ from kafka_steward.value_parsing import parse_boolean, parse_extra, shorten_valu
 
 #: The connection that represents this machine. SparkSubmitHook would use YARN for a missing connection.
 LOCAL_CONN_ID = "kafka_steward_local_spark"
-#: What a job gets from the extra of its Spark connection.
-JOB_KEYS: Mapping[str, str] = {
-    "archive": "address of what `airflow kafka-steward make-archive` wrote, readable from this worker and by Spark",
-    "spark_conf": 'Spark\'s own configuration, an object: {"spark.executor.memory": "2g"}',
-    "packages": "Maven coordinates of jars, with commas between them or as a list",
-    "repositories": "Maven repositories for `packages`, likewise",
-    "jars": "addresses of jars, likewise",
-    "env_vars": "environment variables of spark-submit, an object",
-    "properties_file": "a file of Spark's configuration on this worker, instead of spark-defaults.conf",
-    "shared_workspace": "whether all machines of Spark mount a `workspace` that is a path; each job verifies it",
-}
 _CONNECT = "spark_connect"
 #: Keys without an effect on a Spark Connect server: it is configured already.
 _SUBMIT_ONLY = ("spark_conf", "packages", "repositories", "jars", "env_vars", "properties_file")
@@ -63,13 +52,18 @@ class SparkCluster:
     conn_id: str = LOCAL_CONN_ID
     deploy_mode: str | None = None
     binary: str = "spark-submit"
+    #: The address of what `airflow kafka-steward make-archive` wrote, readable from this worker and by Spark.
     archive: str | None = None
+    #: Spark's own configuration, the key `spark_conf`: {"spark.executor.memory": "2g"}.
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: Maven coordinates and repositories, and addresses of jars, with commas between them.
     packages: str | None = None
     repositories: str | None = None
     jars: str | None = None
+    #: Environment variables of spark-submit, and a file that it reads instead of spark-defaults.conf on this worker.
     env_vars: Mapping[str, str] = field(default_factory=dict, repr=False)
     properties_file: str | None = None
+    #: Whether all machines of Spark mount a workspace that is a path; each job verifies it.
     shared_workspace: bool = False
 
     @property

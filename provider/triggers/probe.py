@@ -32,7 +32,7 @@ class ProbeWorkspaceTrigger(ClusterTrigger):
         return await asyncio.to_thread(self._probe)
 
     def _probe(self) -> dict[str, Any]:
-        from kafka_steward.doctor.workspace import probe_workspace
+        from kafka_steward.doctor.planning import probe_workspace
         from kafka_steward.hooks.steward import StewardHook
 
         hook = StewardHook(self.conn_id, self.overrides)

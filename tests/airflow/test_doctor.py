@@ -25,7 +25,7 @@ probe_it = probe(conn_id="{conn_id}")
 #: The metrics of the tests' Airflow are sent; its Kafka is the newest; nothing else is a note either.
 LINES = {
     *("connection", "executor", "kafka", "capabilities", "rights", "hidden topics", "journal", "watch", "workspace"),
-    *("spark", "java", "airflow", "dags", "metrics", "worker", "triggerer"),
+    *("throttles", "spark", "java", "airflow", "dags", "metrics", "worker", "triggerer"),
 }
 
 

@@ -426,7 +426,7 @@ def test_a_rate_for_all_brokers_counts_where_the_broker_has_kafka_3_9_or_later()
     session = Session(None, SimpleNamespace(broker_version=(3, 9), _conns=connections))
     asked: list[Any] = []
 
-    def answers(requests: Mapping[int, Any]) -> dict[int, Any]:
+    def answers(requests: Mapping[int, Any], **_: object) -> dict[int, Any]:
         asked.extend(request() for request in requests.values())
         return {broker: rate_answer((2, "50"), (3, "7")) for broker in requests}
 

@@ -30,8 +30,14 @@ from kafka_steward.doctor.kafka import (
     right_finding,
     service_findings,
 )
-from kafka_steward.doctor.spark import java_finding, remote_spark_finding, spark_finding
-from kafka_steward.doctor.workspace import Probe, inspect_workspace, probe_finding
+from kafka_steward.doctor.planning import (
+    Probe,
+    inspect_workspace,
+    java_finding,
+    probe_finding,
+    remote_spark_finding,
+    spark_finding,
+)
 from kafka_steward.errors import KafkaRefused, PlanError
 from kafka_steward.planning.spark.installed import InstalledSpark, java_version
 from tests.present import present

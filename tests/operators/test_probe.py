@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk import Context
 from airflow.sdk.exceptions import TaskDeferred
 
-from kafka_steward.doctor.workspace import Probe, marked_workspace, probe_workspace
+from kafka_steward.doctor.planning import Probe, marked_workspace, probe_workspace
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.checks import ProbeWorkspaceOperator
 from kafka_steward.triggers.probe import ProbeWorkspaceTrigger
