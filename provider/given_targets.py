@@ -61,7 +61,8 @@ class TargetCheck:
 
     def _find_fault(self, name: TopicPartition, target: Assignment, partition: CurrentPartition) -> str:
         if partition.reassigning:
-            return reassigning_fault(name)
+            wait = "wait until that has completed, or cancel it first"
+            return f"The partition {name} is already being reassigned; {wait}."
         if not partition.has_leader or target == partition.replicas:
             return ""
         why = self._refusal(target, partition)
@@ -73,20 +74,22 @@ class TargetCheck:
         for broker in target:
             if why := broker_fault(broker, self.live, self.known):
                 return f"{why}; live are {', '.join(map(str, sorted(self.live)))}"
-        if why := below_min_isr_reason(len(partition.replicas), len(target), partition.min_isr):
-            return why
-        cordoned = sorted((set(target) - set(partition.replicas)) & set(self.cordoned))
-        if not cordoned:
-            return ""
-        return (
-            f"broker {cordoned[0]} is cordoned and receives no replicas; remove its directories from "
-            "cordoned.log.dirs, or name another broker"
-        )
+        return worse_target_reason(target, partition.replicas, partition.min_isr, self.cordoned)
 
 
-def reassigning_fault(name: TopicPartition) -> str:
-    """Return the sentence that refuses a target for a partition that is being reassigned."""
-    return f"The partition {name} is already being reassigned; wait until that has completed, or cancel it first."
+def worse_target_reason(
+    target: Assignment, replicas: Assignment, min_isr: int | None, cordoned: Collection[int]
+) -> str:
+    """Return why `target` is refused to a partition with `replicas`, live brokers given, as a clause; empty if not."""
+    if why := below_min_isr_reason(len(replicas), len(target), min_isr):
+        return why
+    named = sorted((set(target) - set(replicas)) & set(cordoned))
+    if not named:
+        return ""
+    return (
+        f"broker {named[0]} is cordoned and receives no replicas; remove its directories from cordoned.log.dirs, or "
+        "name another broker"
+    )
 
 
 def broker_fault(broker: int, live: Collection[int], known: Collection[int]) -> str:

@@ -13,6 +13,7 @@ submitted. So no replica remains on a broker that is neither in the original nor
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -28,7 +29,7 @@ from kafka_steward.document_api.request_rules import (
     decide_requests,
 )
 from kafka_steward.errors import ClusterError
-from kafka_steward.execution.cluster_queries import HIDDEN, readable_topic_configs, with_hidden_topics
+from kafka_steward.execution.cluster_queries import HIDDEN, cordoned_brokers, readable_topic_configs, with_hidden_topics
 from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.moves.directories import chosen_by_broker_note, held_directories
 from kafka_steward.execution.moves.in_flight import delete_in_flight, list_in_flight, retarget_in_flight
@@ -117,7 +118,11 @@ class RequestIntake:
         words = {topic: error.message for topic, error in refused.items()}
         named = {replica for document in documents for asked in document.requested for replica in asked.directories}
         held = held_directories(self._cluster, snapshot, named)
-        return ClusterView(snapshot, active_reassignments(self._journal, plans), min_isr, words, held)
+        targets = {broker for document in documents for asked in document.requested for broker in asked.replicas}
+        cordoned = frozenset[int]()
+        with suppress(ClusterError):  # a move to a cordoned broker is then held before it starts
+            cordoned = cordoned_brokers(self._cluster, targets & snapshot.live)
+        return ClusterView(snapshot, active_reassignments(self._journal, plans), min_isr, words, held, cordoned)
 
     def _mark_accepted(
         self, documents: Sequence[RequestDocument], begun: Collection[str], admitted: IntakeResult

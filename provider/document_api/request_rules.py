@@ -17,7 +17,7 @@ from kafka_steward.assignment import Assignment, TopicPartition, name_last_in_sy
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.cluster_queries import HIDDEN
 from kafka_steward.execution.moves.directories import other_directory_reason
-from kafka_steward.given_targets import broker_fault
+from kafka_steward.given_targets import broker_fault, worse_target_reason
 from kafka_steward.planning.files.reassignment import Replica, directories_by_replica
 
 
@@ -55,7 +55,8 @@ class ClusterView:
     """The input of `decide_requests`: cluster state, reassignments in flight or waiting, and known min.insync.replicas.
 
     `min_isr` is by topic. `refused` has Kafka's error message for each topic whose settings it does not let us read.
-    `directories` are the log directories in which the brokers hold the replicas for which a document names one.
+    `directories` are the log directories in which the brokers hold the replicas for which a document names one, and
+    `cordoned` the brokers that receive no replicas.
     """
 
     snapshot: Snapshot
@@ -63,6 +64,7 @@ class ClusterView:
     min_isr: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     directories: Mapping[Replica, str] = field(default_factory=dict)
+    cordoned: frozenset[int] = frozenset()
 
 
 class RequestOutcome(Enum):
@@ -118,6 +120,7 @@ def _decide_request(asked: RequestedAssignment, sight: ClusterView, earlier: Req
         or _other_api_reason(asked, partition, flight, earlier)
         or _no_leader_reason(asked, partition, flight)
         or _too_few_replicas_reason(asked, partition, flight, sight)
+        or _worse_target_reason(asked, partition, flight, sight)
         or other_directory_reason(asked.directories, sight.directories)
     )
     if why:
@@ -204,3 +207,12 @@ def _too_few_replicas_reason(
         f"its {len(originals)} original replicas are fewer than min.insync.replicas, {least}; ask for more replicas "
         "than it has, or lower min.insync.replicas of its topic"
     )
+
+
+def _worse_target_reason(
+    asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None, sight: ClusterView
+) -> str:
+    originals = partition.original if flight is None or flight.originals is None else flight.originals
+    if flight is not None and asked.replicas in {originals, flight.target}:
+        return ""
+    return worse_target_reason(asked.replicas, originals, sight.min_isr.get(asked.partition.topic), sight.cordoned)

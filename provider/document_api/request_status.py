@@ -112,16 +112,18 @@ def misplaced_sentence(name: TopicPartition, now: Assignment, wanted: Assignment
 def decide_status(name: TopicPartition, target: Assignment, known: RequestEvidence) -> RequestStatus:
     """Return the status of one requested partition. Pure.
 
-    What Kafka shows comes first, then what waits or is in flight, then what the journal says about the past.
+    What Kafka shows comes first, then what waits or is in flight, then what the journal says about the past. An
+    external reassignment comes last: the request may have been refused for it, or have ended before.
     """
     now = known.partitions.get(name)
     if now is not None and not now.reassigning and now.replicas == target:
         return RequestStatus(name, target, RequestState.COMPLETE, f"{BEGINS} {name} is completed.")
     return (
         _decide_waiting(name, target, known)
-        or _decide_in_flight(name, target, now)
+        or _decide_in_flight(name, target, now, ours=True)
         or _decide_ended(name, target, known)
         or _decide_audited(name, target, known)
+        or _decide_in_flight(name, target, now, ours=False)
         or _unmoved_status(name, target, known)
     )
 
@@ -153,13 +155,15 @@ def _decide_active(name: TopicPartition, target: Assignment, active: PlannedMove
     return RequestStatus(name, target, RequestState.WAITING, sentence, active.plan)
 
 
-def _decide_in_flight(name: TopicPartition, target: Assignment, now: Partition | None) -> RequestStatus | None:
-    """Return the status of a partition with a reassignment in flight that no plan has; None for others."""
-    if now is None or not now.reassigning:
+def _decide_in_flight(
+    name: TopicPartition, target: Assignment, now: Partition | None, *, ours: bool
+) -> RequestStatus | None:
+    """Return the status of a partition in flight that no plan has: to `target` if `ours`, else elsewhere; or None."""
+    if now is None or not now.reassigning or (frozenset(now.target) == frozenset(target)) is not ours:
         return None
-    if frozenset(now.replicas) - frozenset(now.removing) == frozenset(target):
+    if ours:
         return RequestStatus(name, target, RequestState.STARTED, f"{BEGINS} {name} is still in progress.")
-    goal = sorted(frozenset(now.replicas) - frozenset(now.removing))
+    goal = sorted(now.target)
     sentence = f"{BEGINS} {name} has not started: an external reassignment moves it to the brokers {goal}."
     return RequestStatus(name, target, RequestState.INCOMPLETE, sentence)
 

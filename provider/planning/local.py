@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from kafka_steward.assignment import Move, Operation, TopicPartition
 from kafka_steward.errors import PlanError
-from kafka_steward.given_targets import CurrentPartition, TargetCheck, reassigning_fault
+from kafka_steward.given_targets import CurrentPartition, TargetCheck
 from kafka_steward.planning.files.formats import (
     PlanFolder,
     SnapshotFolder,
@@ -59,8 +59,8 @@ def plan_topics_locally(
     This is the purpose of `kafka-reassign-partitions --generate`. Only these topics count. Each of them is made even
     over these brokers, is spread over their racks, and keeps its replication factor.
 
-    Raises PlanError with one message for an unknown topic, for a broker that is not live, for a partition that is
-    already being reassigned, and where the brokers are too few.
+    A partition that is already being reassigned is left out. Raises PlanError with one message for an unknown topic,
+    for a broker that is not live, and where the brokers are too few.
     """
     known = set(pc.unique(snapshot.partitions.column("topic")).to_pylist())
     # One sentence is enough: the person corrects the request and tries again.
@@ -74,7 +74,7 @@ def plan_topics_locally(
     for row in chosen.to_pylist():
         name = TopicPartition(row["topic"], row["partition"])
         if row["adding"] or row["removing"]:
-            raise PlanError(reassigning_fault(name))
+            continue  # the planner leaves it out, and the proof names it
         # A broker that receives nothing may keep a replica that it holds.
         room = len(able | set(brokers).intersection(row["replicas"]))
         if row["target_rf"] > room:

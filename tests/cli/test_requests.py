@@ -305,13 +305,15 @@ def test_what_cannot_be_generated_is_one_sentence(
     assert (out, says in err, err.count("\n")) == ("", True, 1), err
 
 
-def test_a_partition_that_is_being_reassigned_is_not_generated(
+def test_a_partition_that_is_being_reassigned_is_left_out_and_named(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = next(iter(scene.simulator.topics))
     scene.simulator.alter({name: (4, 2, 3)})
-    assert scene.call("queue", "generate", "--topic", "t", "--brokers", "1,2,3") == Exit.FAILED
-    assert "The partition t-0 is already being reassigned;" in capsys.readouterr().err
+    assert scene.call("queue", "generate", "--topic", "t", "--brokers", "2,3,4") == Exit.DONE
+    out, err = capsys.readouterr()
+    assert "Left as it is: t-0: a reassignment of it is in flight;" in err
+    assert [each["partition"] for each in json.loads(out.splitlines()[-1])["partitions"]] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

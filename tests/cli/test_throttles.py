@@ -15,6 +15,7 @@ from kafka_steward.doctor.findings import Commands, Level
 from kafka_steward.doctor.kafka import throttle_finding
 from kafka_steward.execution.throttles.leftovers import ThrottleSurvey, survey_throttles
 from kafka_steward.journal.audit import Action, Outcome
+from kafka_steward.journal.records import THROTTLE_LEASES, LeaseKey, ThrottleLease
 from tests.cli.scene import Scene, new_scene
 from tests.simulated_plan import FOLLOWERS, RATE, memory_journal
 from tests.simulator import Simulator
@@ -103,6 +104,21 @@ def test_what_no_reassignment_needs_is_shown_and_removed_when_a_person_says_so(
     assert scene.call("throttles", "--remove", "--yes") == 0
     output = capsys.readouterr()
     assert ("nothing was changed" in output.err, output.out) == (True, "")
+
+
+def test_a_rate_that_somebody_set_over_a_plans_is_shown_and_the_plans_is_not(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lease = ThrottleLease(None, "50", {"p" * 64: ("50",)})
+    for broker in (1, 2):
+        scene.journal.rows(THROTTLE_LEASES).put(LeaseKey(str(broker), RATE), lease, None)
+    scene.simulator.broker_settings[1][RATE] = "50"
+    scene.simulator.broker_settings[2][RATE] = "1"
+    assert shown(scene, capsys) == SHOWN, "what a plan has a lease on is not left over"
+    assert used(scene, capsys) == [("broker", "2", RATE, "1"), *USED]
+    found = throttle_finding(survey_throttles(scene.simulator, scene.journal), 50, Commands("kafka"))
+    assert "Brokers 1 and 2" not in found.sentence
+    assert f"Broker 2 has {RATE} 1 byte/s, set by someone else" in found.sentence
 
 
 def test_the_default_of_all_brokers_is_left_over_once_nothing_moves(

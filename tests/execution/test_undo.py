@@ -145,6 +145,21 @@ def test_what_is_not_as_it_was_is_named_with_the_difference(changed: dict[str, A
     assert [each.why for each in find_unrestored_partitions([row], seen, kept)] == [first]
 
 
+def test_what_never_reached_kafka_is_not_said_to_be_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123")
+    monkeypatch.setattr(simulator, "broker_rates", lambda _, keys: {key: {} for key in keys})
+    world = World(
+        simulator, memory_journal(simulator), [move("t-0", "123", "423")], settings=RULES, auto_generated=False
+    )
+    assert world.step().sentence == "Broker 4 does not respond, so its throttle cannot be set."
+    monkeypatch.undo()
+    assert [row.attempt for row in world.rows()] == [1]
+    finished(world, undo(world))
+    found = verify_undone(simulator, world.journal, world.digest)
+    assert (found.ok, found.returned) == (True, ())
+    assert found.sentence == f"Plan {world.digest[:12]} had started to move nothing that can go back."
+
+
 def test_what_is_pending_alone_leaves_what_was_complete(world: World) -> None:
     stepper = undo(world, "pending")
     assert finished(world, stepper).status is PlanStatus.CANCELLED

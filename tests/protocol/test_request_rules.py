@@ -80,6 +80,14 @@ TOO_FEW = (
 )
 NO_LEADER = "it has no leader to copy from; bring back its broker 1"
 NO_REMOVAL = ", without which Kafka removes no replica"
+FEWER = (
+    "it would go from 3 to 2 replicas, and min.insync.replicas is 3; ask for more replicas, or lower "
+    "min.insync.replicas of its topic"
+)
+CORDONED = (
+    "broker 4 is cordoned and receives no replicas; remove its directories from cordoned.log.dirs, or name another "
+    "broker"
+)
 CASES = [
     (asked("145"), ClusterView(snapshot()), ("move", "")),
     (asked("321"), ClusterView(snapshot()), ("move", "")),
@@ -131,6 +139,10 @@ CASES = [
     (asked("123"), ClusterView(snapshot(foreign=(1, 2, 3, 4)), {T0: GROWS}, min_isr={"t": 4}), ("supersede", "")),
     (asked("145"), ClusterView(snapshot(), min_isr={"u": 4}), ("move", "")),
     (asked("145"), ClusterView(snapshot(), {T0: ActiveReassignment((2, 3, 4), (), plan="p")}), ("supersede", "")),
+    (asked("12"), ClusterView(snapshot(), min_isr={"t": 3}), ("refuse", FEWER)),
+    (asked("12"), ClusterView(snapshot(), min_isr={"t": 2}), ("move", "")),
+    (asked("124"), ClusterView(snapshot(), cordoned=frozenset({4})), ("refuse", CORDONED)),
+    (asked("132"), ClusterView(snapshot(), cordoned=frozenset({3})), ("move", "")),  # it keeps what it has
 ]
 
 
@@ -238,6 +250,8 @@ LAST = "There is no active reassignment of partition t-0, but replica set is 1,2
         (partition((3, 2)), {}, INCOMPLETE, "replica set is 3,2 rather than 2,3"),
         (IN_FLIGHT, {}, STARTED, "is still in progress"),
         (AWAY, {}, INCOMPLETE, "an external reassignment moves it to the brokers [2, 4]"),
+        (AWAY, {"audited": AuditedRequest(5, "an external one")}, REFUSED, "was refused: an external one."),
+        (AWAY, {"moves": [dropped("it is gone.")]}, INCOMPLETE, "was not executed: it is gone."),
         (AT_REST, {}, INCOMPLETE, LAST),
         (None, {}, INCOMPLETE, "cannot be verified: there is no such partition"),
         (None, {"hidden": {"t"}}, INCOMPLETE, "cannot be verified: Kafka"),

@@ -200,6 +200,23 @@ def test_the_replicas_of_a_partition_without_a_leader_are_reordered_and_none_is_
     assert (yard.journal.plans.unfinished(), yard.requests()) == ([], [])
 
 
+@pytest.mark.parametrize("path", [paths.REQUEST_PREFIX, paths.REASSIGN_QUEUE])
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [("t-1 1", "it would go from 2 to 1 replica"), ("t-1 14", "broker 4 is cordoned and receives no replicas")],
+)
+def test_a_target_that_apply_refuses_is_refused_and_holds_up_nothing(path: str, wanted: str, why: str) -> None:
+    yard = Yard("t: 12 13")
+    yard.simulator.topic_settings["t"]["min.insync.replicas"] = "2"
+    yard.simulator.cordoned.add(4)
+    put = yard.journal.tree.create if path == paths.REASSIGN_QUEUE else yard.journal.tree.create_sequential
+    put(path, document(["t-0 15", wanted]))
+    said = yard.run()
+    assert any(f": refused, {why}" in line for line in said), said
+    assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 5), (1, 3))
+    assert not yard.requests()
+
+
 def test_a_slow_partition_holds_up_no_later_request() -> None:
     yard = Yard("slow: 12", "t: 12 23")
     yard.simulator.topics[next(name for name in yard.simulator.topics if name.topic == "slow")].size = 10_000

@@ -170,7 +170,8 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> UndoVe
     snapshot = with_hidden_topics(cluster, cluster.snapshot(), {row.move.topic for row in rows})
     alone = find_left_alone(journal, record.rolled_back_by)
     later = journal.plans.submissions_by_others(digest, [row.topic_partition for row in rows if row.attempt])
-    expected, others = _split_expected_moves(record, rows, alone, snapshot, later)
+    begun = _find_begun_moves(journal, digest, rows)
+    expected, others = _split_expected_moves(record, begun, alone, snapshot, later)
     log_dirs = cluster.log_dirs(sorted({broker for row in expected for broker in row.move.adding} & snapshot.live))
     wrong = find_unrestored_partitions(expected, snapshot, log_dirs)
     astray = {(each.topic, each.partition) for each in wrong}
@@ -245,16 +246,29 @@ def _has_log(log_dir: BrokerLogDirs, row: MoveRow) -> bool:
     return row.topic_partition in log_dir.replica_bytes
 
 
+def _find_begun_moves(journal: Journal, digest: str, rows: Sequence[MoveRow]) -> list[MoveRow]:
+    """Return the moves that may have reached Kafka: an attempt may end before that, with the throttle of its broker."""
+    begun = [row for row in rows if row.attempt]
+    if not any(row.state is MoveState.DROPPED for row in begun):
+        return begun
+    submitted = {
+        (row.entry.topic, row.entry.partition)
+        for row in journal.audit.rows(plan=digest, action=Action.SUBMIT)
+        if row.outcome is not Outcome.REFUSED
+    }
+    return [row for row in begun if row.state is not MoveState.DROPPED or row.topic_partition in submitted]
+
+
 def _split_expected_moves(
     record: PlanRecord,
-    rows: Sequence[MoveRow],
+    begun: Sequence[MoveRow],
     alone: Collection[SkippedPartition],
     snapshot: Snapshot,
     later: Mapping[TopicPartition, Sequence[tuple[str, MoveRow]]],
 ) -> tuple[list[MoveRow], list[SkippedPartition]]:
     """Return the moves that must be cancelled or rolled back, and what others changed, without `alone`."""
     names = {(each.topic, each.partition) for each in alone}
-    begun = [row for row in rows if row.attempt and row.topic_partition not in names]
+    begun = [row for row in begun if row.topic_partition not in names]
     ended_alone = {Cause.ORDER_REFUSED, *INDIVIDUAL_CANCEL}
     refused = [row for row in begun if row.cause in ended_alone and _has_other_order(row, snapshot)]
     if not _is_rolled_back(record):

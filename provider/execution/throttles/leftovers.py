@@ -35,7 +35,7 @@ from kafka_steward.execution.throttles.rates import (
     removal_command,
 )
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
-from kafka_steward.journal.records import THROTTLE_LEASES, LeaseKey
+from kafka_steward.journal.records import THROTTLE_LEASES, LeaseKey, ThrottleLease
 from kafka_steward.journal.store import Journal
 
 #: Topics whose settings are read between two checks of the step lock.
@@ -111,13 +111,14 @@ def survey_throttles(
     Brokers that do not answer, and topics whose settings we may not read, are left out. Raises ClusterError.
     """
     snapshot = cluster.snapshot()
-    leased = leased_rates(journal).keys()
+    leased = leased_rates(journal)
     unneeded, in_use = list[ExternalThrottle](), list[ExternalThrottle]()
     external = dict[ThrottleSide, list[ExternalRate]]()
     for side in ThrottleSide:
         rates = cluster.broker_rates(sorted(snapshot.live), [side.rate_key])[side.rate_key]
-        others = {broker: rate for broker, rate in rates.items() if (broker, side) not in leased}
-        for needed, each in _list_rates(side, others, snapshot):
+        others = _rates_of_others(side, rates, leased)
+        with_lease = {broker for broker, of in leased if of is side}
+        for needed, each in _list_rates(side, others, snapshot, with_lease):
             (in_use if needed else unneeded).append(each)
         external[side] = rates_in_force(side, others)
     rows = journal.rows(THROTTLE_LEASES).all()
@@ -131,6 +132,20 @@ def survey_throttles(
         del external[ThrottleSide.LEADER]  # it limits only leaders that are listed
     found = sorted(rate for several in external.values() for rate in several)
     return ThrottleSurvey(tuple(sorted(unneeded)), tuple(found), tuple(sorted(in_use)))
+
+
+def _rates_of_others(
+    side: ThrottleSide, rates: Mapping[int, BrokerRate], leased: Mapping[tuple[int, ThrottleSide], ThrottleLease]
+) -> dict[int, BrokerRate]:
+    """Return the rates of the brokers without those that plans have set."""
+    return {broker: rate for broker, rate in rates.items() if not _is_ours(rate, leased.get((broker, side)))}
+
+
+def _is_ours(rate: BrokerRate, lease: ThrottleLease | None) -> bool:
+    """Return whether a plan has set the rate; also if it was cleared since: the next step of the plan sets it again."""
+    if lease is None:
+        return False
+    return lease.ours is not None if rate.own is None else rate.own in {lease.ours, *lease.earlier}
 
 
 def _read_lists(
@@ -150,14 +165,11 @@ def read_external_rates(cluster: ClusterPort, journal: Journal, *, leaders: bool
     Those of leaders have the partitions that they throttle: which a list names, or a plan's throttle with `leaders`.
     Those of followers have the partitions with a replica there that is out of sync and that a list names.
     """
-    leased = leased_rates(journal).keys()
+    leased = leased_rates(journal)
     try:
         read = cluster.broker_rates(sorted(cluster.live_brokers()), [side.rate_key for side in ThrottleSide])
         following, leading = (
-            rates_in_force(
-                side, {broker: r for broker, r in read[side.rate_key].items() if (broker, side) not in leased}
-            )
-            for side in ThrottleSide
+            rates_in_force(side, _rates_of_others(side, read[side.rate_key], leased)) for side in ThrottleSide
         )
         if not (following or leading):
             return []
@@ -201,9 +213,9 @@ def _with_partitions(
 
 
 def _list_rates(
-    side: ThrottleSide, rates: Mapping[int, BrokerRate], snapshot: Snapshot
+    side: ThrottleSide, rates: Mapping[int, BrokerRate], snapshot: Snapshot, leased: Collection[int]
 ) -> Iterator[tuple[bool, ExternalThrottle]]:
-    """Yield each rate, and whether a reassignment in flight needs it."""
+    """Yield each rate, and whether a reassignment in flight needs it, or a plan has a lease on it."""
     moving = [partition for partition in snapshot.reassigning.values() if _awaited_replicas(partition)]
     if side is ThrottleSide.FOLLOWER:
         busy = {broker for partition in moving for broker in _awaited_replicas(partition)}
@@ -211,7 +223,8 @@ def _list_rates(
         busy = {broker for partition in moving for broker in set(partition.replicas).difference(partition.adding)}
     for broker, rate in rates.items():
         if rate.own is not None:
-            yield broker in busy, ExternalThrottle(ThrottleLevel.BROKER, str(broker), side.rate_key, rate.own)
+            needed = broker in busy or broker in leased
+            yield needed, ExternalThrottle(ThrottleLevel.BROKER, str(broker), side.rate_key, rate.own)
     inherited = next((rate.inherited for rate in rates.values() if rate.inherited is not None), None)
     if inherited is not None:
         yield bool(moving), ExternalThrottle(ThrottleLevel.ALL_BROKERS, "", side.rate_key, inherited)
