@@ -226,9 +226,14 @@ def name_some(items: Collection[object], most: int) -> str:
     return ", ".join(map(str, list(items)[:most])) + more
 
 
-def name_last_in_sync(replicas: Assignment, isr: Collection[int]) -> str:
-    """Return which broker has to come back so that a partition has a leader again, for a sentence: one last in sync."""
-    brokers = [broker for broker in replicas if broker in isr] or replicas
+def name_last_in_sync(replicas: Assignment, isr: Collection[int], serving: Collection[int]) -> str:
+    """Return which broker has to come back so that a partition has a leader again, for a sentence: one last in sync.
+
+    `serving` are the brokers with a live replica: they are there already. Eligible leader replicas (KIP-966) are not in
+    the ISR, and may leave it empty.
+    """
+    away = [broker for broker in replicas if broker not in serving] or replicas
+    brokers = [broker for broker in away if broker in isr] or away
     return f"{'one of its' if len(brokers) > 1 else 'its'} {name_brokers(brokers)}"
 
 

@@ -17,6 +17,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -114,7 +116,7 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
     files = _write_files(given.file, plan)
     facts = {"cluster_id": cluster_id, "folder": given.folder, "files": files}
     _print_plan(call, plan, snapshot, {**facts, "external_rates": [rate.to_json() for rate in stricter]}, stricter)
-    return _judge_completeness(plan)
+    return _judge_completeness(plan, snapshot)
 
 
 plan_heal = partial(_plan, operation=Operation.HEAL)
@@ -125,16 +127,37 @@ plan_drain = partial(_plan, operation=Operation.DRAIN)
 plan_replication_factor = partial(_plan, operation=Operation.SET_REPLICATION_FACTOR)
 
 
-def _judge_completeness(plan: PlanFolder) -> Exit:
+def _partitions_in_need(
+    unplaced: Mapping[TopicPartition, str], proof: Mapping[str, Any], snapshot: SnapshotFolder
+) -> Iterator[TopicPartition]:
+    """Yield the partitions that the operation would have changed: not those without a leader that it has no need to."""
+    operation, options = Operation(proof["operation"]), proof.get("options") or {}
+    draining = set(proof.get("brokers_draining") or ())
+    topics = pa.array(sorted({name.topic for name in unplaced}))
+    chosen = snapshot.partitions.filter(pc.is_in(snapshot.partitions["topic"], topics))
+    for row in chosen.select(["topic", "partition", "replicas"]).to_pylist():
+        name, replicas = TopicPartition(row["topic"], row["partition"]), row["replicas"]
+        if unplaced.get(name) not in {"all_replicas_lost", "no_leader"}:
+            needed = name in unplaced
+        elif operation is Operation.SET_REPLICATION_FACTOR:
+            needed = len(replicas) != options.get("replication_factor")
+        else:
+            needed = operation in {Operation.HEAL, Operation.FILL} or not draining.isdisjoint(replicas)
+        if needed:
+            yield name
+
+
+def _judge_completeness(plan: PlanFolder, snapshot: SnapshotFolder) -> Exit:
     """Return the exit code: a script has to notice that partitions are left, also if the plan of the others is good."""
-    left = [TopicPartition(one["topic"], one["partition"]) for one in plan.proof.get("unplaced") or ()]
+    unplaced = {TopicPartition(one["topic"], one["partition"]): one["reason"] for one in plan.proof["unplaced"]}
+    left = list(_partitions_in_need(unplaced, plan.proof, snapshot)) if unplaced else []
     if not left:
         return Exit.DONE
     named = (
         f"{left[0]} needs a change and stays" if len(left) == 1 else f"{len(left)} partitions need a change and stay"
     )
     # The lines "left as it is" name these as well: the counts add up to the lines.
-    kept = len(plan.proof.get("pinned") or ())
+    kept = len(plan.proof.get("pinned") or ()) + len(unplaced) - len(left)
     also = f"; {kept} more {'is' if kept == 1 else 'are'} pinned, left out or left for now" if kept else ""
     print_error(f"{named} as before{also}. The plan has the reason of each, and is of the others.")
     return Exit.FAILED
@@ -164,8 +187,6 @@ def _working(what: str) -> Iterator[None]:
 
 def _read_inputs(call: CommandContext, opened: ClusterSession, operation: Operation) -> _Inputs:
     brokers = getattr(call.arguments, "brokers", None) or ()
-    if operation is Operation.DRAIN:
-        return _Inputs(draining=brokers)
     if operation is Operation.FILL:
         snapshot = opened.cluster.snapshot()
         pending = [each for each in list_pending(opened.journal, snapshot) if not each.is_obsolete]
@@ -187,7 +208,15 @@ def _read_inputs(call: CommandContext, opened: ClusterSession, operation: Operat
         print_error(*filter(None, [unknown_racks_message(snapshot, inputs.failed, last_racks(opened.journal))]))
         _print_healed_regardless(opened.journal, inputs.failed)
         return inputs
-    return _Inputs()
+    snapshot = opened.cluster.snapshot()
+    paths = failed_log_dirs(snapshot, opened.cluster.directories(sorted(snapshot.offline_on_live_brokers)))
+    for broker in snapshot.offline_on_live_brokers:
+        print_error(
+            f"Log directory {failed_paths_text(paths[broker])} of broker {broker} has failed: partitions with a "
+            "replica in it are left as they are until it is healed:",
+            f"  {call.command_line(f'plan heal --brokers {broker}')}",
+        )
+    return _Inputs(draining=brokers if operation is Operation.DRAIN else ())
 
 
 def _print_healed_regardless(journal: Journal, failed: Collection[int]) -> None:

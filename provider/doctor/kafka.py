@@ -199,21 +199,29 @@ def hidden_finding(hidden: Mapping[str, Sequence[int]], commands: Commands) -> F
 def cordon_findings(snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs], commands: Commands) -> list[Finding]:
     """Return the findings about brokers that receive no replicas, and about failed log directories."""
     cordoned = sorted(broker for broker, dirs in log_dirs.items() if dirs.cordoned)
-    failed = {broker: dirs.failed_paths for broker, dirs in log_dirs.items() if dirs.failed_paths}
+    every = {broker: dirs.failed_paths for broker, dirs in log_dirs.items() if dirs.failed_paths}
+    failed = {broker: paths for broker, paths in every.items() if broker in snapshot.offline_on_live_brokers}
+    emptied = {broker: paths for broker, paths in every.items() if broker not in failed}
     silent = sorted(snapshot.live - log_dirs.keys()) if log_dirs else []
     findings = []
     if cordoned:
         sentence = f"Cordoned brokers (cordoned.log.dirs), which receive no replicas: {_name(cordoned)}."
         findings.append(Finding("cordons", Level.NOTE, sentence))
     if failed:
-        named = "; ".join(f"broker {broker}: {', '.join(paths)}" for broker, paths in sorted(failed.items()))
-        sentence = f"Log directories have failed on {named}; replace the disks, or set heal_failed_disks."
+        sentence = f"Log directories have failed on {_name_paths(failed)}; replace the disks, or set heal_failed_disks."
         heals = [f"failed {broker} --disk {shlex.join(paths)}" for broker, paths in sorted(failed.items())]
         findings.append(Finding("disks", Level.FAULT, sentence, "\n".join(map(commands.steward, heals))))
+    if emptied:
+        sentence = f"Log directories have failed on {_name_paths(emptied)}; no replica is left there: replace them."
+        findings.append(Finding("disks", Level.NOTE, sentence))
     if silent:
         sentence = f"Brokers that did not report their disks in time: {_name(silent)}."
         findings.append(Finding("disks", Level.NOTE, sentence))
     return findings
+
+
+def _name_paths(paths_of: Mapping[int, Sequence[str]]) -> str:
+    return "; ".join(f"broker {broker}: {', '.join(paths)}" for broker, paths in sorted(paths_of.items()))
 
 
 def lagging_findings(snapshot: Snapshot, observed: Collection[str], commands: Commands) -> list[Finding]:

@@ -118,7 +118,7 @@ def _decide_request(asked: RequestedAssignment, sight: ClusterView, earlier: Req
     why = (
         _invalid_target_reason(asked, partition, sight)
         or _other_api_reason(asked, partition, flight, earlier)
-        or _no_leader_reason(asked, partition, flight)
+        or _no_leader_reason(asked, partition, flight, sight)
         or _too_few_replicas_reason(asked, partition, flight, sight)
         or _worse_target_reason(asked, partition, flight, sight)
         or other_directory_reason(asked.directories, sight.directories)
@@ -173,7 +173,9 @@ def _other_api_reason(
     return ""
 
 
-def _no_leader_reason(asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None) -> str:
+def _no_leader_reason(
+    asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None, sight: ClusterView
+) -> str:
     """Return why Kafka would not complete the request without a leader; empty with one, or if only the order changes.
 
     A plan of a given file leaves such a partition out. A request would wait, and keep its place, for ever. Kafka
@@ -184,7 +186,8 @@ def _no_leader_reason(asked: RequestedAssignment, partition: Partition, flight: 
     if partition.leader is not None or in_flight_there or set(asked.replicas) == set(there):
         return ""
     what = " to copy from" if set(asked.replicas).difference(there) else ", without which Kafka removes no replica"
-    return f"it has no leader{what}; bring back {name_last_in_sync(partition.replicas, partition.isr)}"
+    who = name_last_in_sync(partition.replicas, partition.isr, partition.live_replicas(sight.snapshot))
+    return f"it has no leader{what}; bring back {who}"
 
 
 def _too_few_replicas_reason(

@@ -14,13 +14,16 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cli import Exit
 from kafka_steward.errors import ClusterUnreachable, JournalUnreachable, SettingError
+from kafka_steward.execution.watch.failures import FailureDetector
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.records import EMPTY_BROKERS, FILL_EVENT, PENDING_REPLICAS, PendingReplicas
 from kafka_steward.journal.state import ONLY
 from kafka_steward.journal.tree import Node
+from kafka_steward.settings import Settings
 from tests.cli.scene import Scene
 from tests.protocol.simulated_watch import document
+from tests.simulated_plan import WHO
 
 
 def test_disable_and_enable(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,6 +48,20 @@ def test_bounce(scene: Scene, words: tuple[str, ...], lasts_ms: int | None) -> N
 @pytest.mark.parametrize("words", [("x",), ("3", "--for", "soon"), ("3", "--for", "0s"), ()])
 def test_what_is_no_bounce(scene: Scene, words: tuple[str, ...]) -> None:
     assert scene.call("bounce", *words) == Exit.USAGE
+
+
+def test_of_a_broker_that_hosts_only_what_is_lost_no_heal_is_announced(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.simulator.create("lost", [(9,)])
+    assert scene.call("failed", "9") == Exit.DONE
+    assert capsys.readouterr().out.startswith(
+        "Broker 9 is reported as failed: no heal can move what it hosts, of which no replica is live; bring it back"
+    )
+    detector = FailureDetector(scene.simulator, scene.journal, Settings(), WHO)
+    looked = detector.poll()
+    assert "no heal can move what broker 9 hosted: no replica of it is live" in looked.sentence
+    assert "will be healed" not in looked.sentence
 
 
 def test_a_failure_is_reported_and_withdrawn(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:

@@ -273,9 +273,10 @@ HERE = Probe("/w", "a", marked=True)
 def faults() -> list[Finding]:
     simulator = Simulator.of("1a 2b", "t: 1")
     whole = simulator.snapshot()
+    simulator.fail_disk(1, *simulator.topics)
     failed = BrokerLogDirs({}, directories=(Directory("/data/1"), Directory("/data/2", error=56)))
     balanced = service_findings(whole, ME, balances_itself=True)
-    disks = cordon_findings(whole, {1: failed, 2: BrokerLogDirs({})}, ME)
+    disks = cordon_findings(simulator.snapshot(), {1: failed, 2: BrokerLogDirs({})}, ME)
     managed = service_findings(replace(whole, cluster_id="lkc-1"), ME, balances_itself=False)
     simulator.kill(1)
     return [
@@ -315,5 +316,10 @@ def test_each_process_that_is_not_alive_is_started_by_a_line_of_its_own() -> Non
 
 def test_a_disk_that_failed_is_healed_by_the_command() -> None:
     failed = BrokerLogDirs({}, directories=(Directory("/data/1"), Directory("/data/my disk", error=56)))
-    (found,) = cordon_findings(Simulator.of("1a", "t: 1").snapshot(), {1: failed}, ME)
+    simulator = Simulator.of("1a", "t: 1")
+    (found,) = cordon_findings(simulator.snapshot(), {1: failed}, ME)
+    assert (found.level, found.command) == (Level.NOTE, ""), "its replicas were healed"
+    assert found.sentence.endswith("broker 1: /data/my disk; no replica is left there: replace them.")
+    simulator.fail_disk(1, *simulator.topics)
+    (found,) = cordon_findings(simulator.snapshot(), {1: failed}, ME)
     assert found.command == "airflow kafka-steward failed 1 --disk '/data/my disk' --cluster kafka_production"

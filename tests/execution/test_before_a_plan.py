@@ -216,8 +216,12 @@ def test_draining_all_brokers_and_brokers_that_are_not_there_is_refused() -> Non
     refuse_invalid_drain(snapshot, [3])
     with pytest.raises(RequestError, match="All live brokers would be drained, and none would be left"):
         refuse_invalid_drain(snapshot, [1, 2, 3])
-    with pytest.raises(RequestError, match="Broker 9 cannot be drained: it is not live; the live brokers are 1, 2, 3"):
+    with pytest.raises(RequestError, match="Broker 9 cannot be drained: the cluster has no broker 9; the live brokers"):
         refuse_invalid_drain(snapshot, [3, 9])
+    simulator = Simulator.of("1a 2b 3c", "t: 123")
+    simulator.kill(3)
+    with pytest.raises(RequestError, match=r"3 cannot be drained: it is not live; .* A dead broker is emptied by heal"):
+        refuse_invalid_drain(simulator.snapshot(), [3])
 
 
 def test_a_drained_broker_is_empty_in_the_metadata_and_on_its_disk() -> None:

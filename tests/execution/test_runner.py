@@ -342,7 +342,7 @@ def test_the_end_looks_at_the_topics_whose_moves_had_settled_before() -> None:
     simulator.kill(4)
     progress = world.run()
     assert (progress.completed, progress.left) == (2, 1)
-    assert progress.sentence.endswith("2 of 2 partitions moved (1 still not fully replicated).")
+    assert progress.sentence.endswith("2 of 2 partitions moved (1 still not fully replicated: a-0).")
 
 
 #: Both send to broker 4, and from each of the brokers 1, 2 and 3.

@@ -177,7 +177,9 @@ def test_a_heal_whose_target_died_since_hands_back_and_changes_nothing(stage: Ma
     world.simulator.kill(4)
     told = world.submit([move("t-0", "123", "423")], operation="heal", max_attempts=2)
     assert (told["status"], told["left"]) == ("failed", 1)
-    assert told["sentence"].endswith("has failed: 0 of 1 partition moved, 1 dropped (1 still not fully replicated).")
+    assert told["sentence"].endswith(
+        "has failed: 0 of 1 partition moved, 1 dropped (1 still not fully replicated: t-0)."
+    )
     assert world.replicas() == before
 
 

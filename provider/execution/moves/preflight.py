@@ -297,10 +297,10 @@ def _check_target_cordoned(move: Move, _: Partition, inputs: PreflightInputs) ->
     return _lowest_broker(move.adding & inputs.cordoned)
 
 
-def _check_no_leader(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
+def _check_no_leader(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
     if not move.adding or partition.leader is not None:
         return None
-    return name_last_in_sync(partition.replicas, partition.isr)
+    return name_last_in_sync(partition.replicas, partition.isr, partition.live_replicas(inputs.snapshot))
 
 
 def _check_out_of_sync(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:

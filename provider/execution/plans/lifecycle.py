@@ -137,6 +137,9 @@ def is_fully_replicated(row: MoveRow, snapshot: Snapshot) -> bool:
     return partition is None or frozenset(partition.replicas) <= snapshot.live - partition.offline
 
 
+#: Partitions that a message names; the others are only counted.
+_NAMED = 3
+
 _ENDS = {
     PlanStatus.COMPLETED: "is complete",
     PlanStatus.FAILED: "has failed",
@@ -148,7 +151,7 @@ def _completion_message(
     record: PlanRecord, rows: Sequence[MoveRow], broken: Sequence[MoveRow], leased_brokers: Sequence[int], how: str
 ) -> str:
     """Return a message in which each partition is counted once; in brackets, how many of these are `broken`."""
-    counts, still = Counter(row.state for row in rows), Counter(row.state for row in broken)
+    counts = Counter(row.state for row in rows)
     words = {
         MoveState.COMPLETED: f"of {counted(len(rows), 'partition')} moved",
         MoveState.SATISFIED: "no longer needed to move",
@@ -156,7 +159,7 @@ def _completion_message(
         MoveState.FAILED: "taken over by other reassignments",
     }
     parts = [
-        f"{counts[state]} {word}{f' ({still[state]} still not fully replicated)' if still[state] else ''}"
+        f"{counts[state]} {word}{_still_clause([row for row in broken if row.state is state])}"
         for state, word in words.items()
         if rows and (counts[state] or state is MoveState.COMPLETED)
     ]
@@ -180,6 +183,14 @@ def find_plan_by_prefix(journal: Journal, beginning: str) -> PlanRecord:
         return found[0]
     what = f"{len(found)} plans begin" if found else "no plan begins"
     raise PlanError(f"In the journal of cluster {journal.cluster_id}, {what} with {beginning[:64]}; see `plans`.")
+
+
+def _still_clause(broken: Sequence[MoveRow]) -> str:
+    if not broken:
+        return ""
+    more = f" and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
+    named = ", ".join(str(row.topic_partition) for row in broken[:_NAMED])
+    return f" ({len(broken)} still not fully replicated: {named}{more})"
 
 
 #: The scope of a request: cancel the pending moves of a plan (KIP-236), or also roll back its completed moves.

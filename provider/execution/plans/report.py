@@ -41,6 +41,7 @@ from kafka_steward.execution.throttles.rates import (
 from kafka_steward.journal.observed import ProofSummary
 from kafka_steward.journal.records import MoveRow, MoveState
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_brokers, min_isr_by_topic
+from kafka_steward.planning.files.options import Options
 
 
 def bytes_to_copy_text(moves: Sequence[Move]) -> str:
@@ -363,7 +364,7 @@ REASONS_TO_LEAVE = {
     ),
     "out_of_sync": (
         "a live replica of it is out of sync, and a move would wait for it; look for a throttle that somebody left "
-        "(doctor), or a fault of its broker, and make another plan when it is in sync"
+        "(doctor), a failed log directory or another fault of its broker, and make another plan when it is in sync"
     ),
     "pinned": "the option pin keeps it as it is",
     "excluded": "the plan leaves out its topic, by include, exclude, internal_topics or service_topics",
@@ -407,10 +408,13 @@ def staying_sentence(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
     if not staying:
         return ""
     brokers = sorted(set[int]().union(*staying.values()))
-    named = [
-        f"{name} ({reason_to_leave(reasons[name]).partition(';')[0] if name in reasons else 'the plan leaves it out'})"
-        for name in sorted(staying)[:_NAMED]
-    ]
+    options = Options.of(Operation.DRAIN, proof.get("options") or {})
+    named = []
+    for name in sorted(staying)[:_NAMED]:
+        waits = options.has_budget and options.takes(name.topic, Operation.DRAIN)
+        why = "max_moves or max_bytes leaves it to a later plan" if waits else "the plan leaves it out"
+        why = reason_to_leave(reasons[name]).partition(";")[0] if name in reasons else why
+        named.append(f"{name} ({why})")
     more = f" and {len(staying) - _NAMED} more" if len(staying) > _NAMED else ""
     count = counted(len(staying), "partition", "stays", "stay")
     them = "it" if len(brokers) == 1 else "them"
@@ -460,10 +464,14 @@ def left_sentence(proof: ProofSummary) -> str:
 def _brokers_to_bring_back(topics: Collection[str], snapshot: SnapshotFolder) -> dict[TopicPartition, str]:
     """Return for each partition of the topics the brokers one of which would lead it again: those in sync last."""
     chosen = snapshot.partitions.filter(pc.is_in(snapshot.partitions["topic"], pa.array(sorted(topics), pa.string())))
-    found = {}
-    for row in chosen.to_pylist():
-        found[TopicPartition(row["topic"], row["partition"])] = name_last_in_sync(row["replicas"], row["isr"])
-    return found
+    brokers = snapshot.brokers.select(["broker", "state"]).to_pylist()
+    live = {row["broker"] for row in brokers if row["state"] not in {"failed", "down"}}
+    return {
+        TopicPartition(row["topic"], row["partition"]): name_last_in_sync(
+            row["replicas"], row["isr"], () if row["all_offline"] else live.difference(row["offline"] or ())
+        )
+        for row in chosen.to_pylist()
+    }
 
 
 def _move_row(move: Move) -> tuple[str, ...]:
@@ -571,11 +579,11 @@ def refuse_invalid_drain(snapshot: Snapshot, brokers: Collection[int]) -> None:
     """Raise RequestError for brokers that are not live, or if no live broker would be left."""
     unknown = sorted(set(brokers) - snapshot.live)
     if unknown:
-        live = ", ".join(map(str, sorted(snapshot.live)))
-        raise RequestError(
-            f"Broker {unknown[0]} cannot be drained: it is not live; the live brokers are {live}. A dead broker is "
-            "emptied by heal."
-        )
+        broker, live = unknown[0], ", ".join(map(str, sorted(snapshot.live)))
+        hosts = broker in snapshot.hosting_brokers
+        why = "it is not live" if hosts or broker in snapshot.brokers else f"the cluster has no broker {broker}"
+        heal = " A dead broker is emptied by heal." if hosts else ""
+        raise RequestError(f"Broker {broker} cannot be drained: {why}; the live brokers are {live}.{heal}")
     if brokers and snapshot.live <= set(brokers):
         raise RequestError("All live brokers would be drained, and none would be left to host their replicas.")
 

@@ -407,11 +407,21 @@ def _failure_message(view: LivenessView, decision: FailureDecision, settings: Se
         return f"{brokers}: {why}{reported}"
     left = grace_end_text(min(decision.waiting.values()), now_ms) if decision.waiting else ""
     if decision.due:
-        whom = "it" if len(view.failed) == 1 else name_brokers(decision.due)
-        due = f"{'they' if set(decision.due) == view.failed != {*decision.due[:1]} else whom} will be healed"
+        due = _due_clause(view, decision.due)
         waits = f"; of {name_brokers(sorted(decision.waiting))} {left}" if left else ""
         return f"{brokers}{'' if left else ' longer than the grace period'}: {due}{waits}."
     return f"{brokers}; {left}." if left else f"{brokers}{_handled_clause(view, decision)}."
+
+
+def _due_clause(view: LivenessView, due: Collection[int]) -> str:
+    able, hopeless = ([broker for broker in due if (broker in view.hopeless) is of] for of in (False, True))
+    clauses = list[str]()
+    if able:
+        whom = "it" if len(view.failed) == 1 else name_brokers(able)
+        clauses.append(f"{'they' if set(able) == view.failed != {*able[:1]} else whom} will be healed")
+    if hopeless:
+        clauses.append(f"no heal can move what {name_brokers(hopeless)} hosted: no replica of it is live")
+    return ", and ".join(clauses)
 
 
 def _handled_clause(view: LivenessView, decision: FailureDecision) -> str:
@@ -458,7 +468,13 @@ def report_broker(context: ClusterContext, broker: int, *, reason: str = "") -> 
     # The entry first: `failure_records` says why. Without a time of announcement, the next poll announces the failure.
     if not (written and journal.rows(FAILURES).put(broker, failure, read.records.get(broker))):
         raise RequestError(f"Broker {broker} was not reported: {path} was changed concurrently; report it again.")
-    sentence = f"Broker {broker} is reported as failed: its heal is due at once, without the grace period."
+    due = "its heal is due at once, without the grace period"
+    if broker in view.hopeless:
+        due = (
+            "no heal can move what it hosts, of which no replica is live; bring it back with its data, or delete the "
+            "topics"
+        )
+    sentence = f"Broker {broker} is reported as failed: {due}."
     _record_request(journal, broker, sentence, reason, context.actor)
     return f"{sentence}{_outage_clause(broker, view, context)}"
 
