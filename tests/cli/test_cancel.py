@@ -219,7 +219,7 @@ def test_of_a_topic_that_is_gone_nobody_says_that_it_has_its_original_replicas(
     assert f"gone-0 was left alone: its topic was deleted\nPlan {digest[:12]} was not reverted: its partition" in told
     assert HINT not in told
     assert scene.call("show", digest) == 0
-    assert "not reverted: its partition was left alone" in capsys.readouterr().out
+    assert "not reverted: its partition was left alone, and it had moved none" in capsys.readouterr().out
 
 
 def test_a_rollback_of_which_nothing_went_back_says_so(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:

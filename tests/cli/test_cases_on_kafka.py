@@ -144,7 +144,7 @@ def test_a_plan_whose_topics_were_made_anew_is_taken_back_to_its_end_and_names_t
         printed = desk.run("cancel", "--scope", "plan", "--reason", "test", code=Exit.FAILED)
         for name in (arrived, moving):
             assert printed.count(f"{name} was left alone: its topic was deleted and re-created") == 1, printed
-        assert "was not reverted: all 2 partitions were left alone." in printed
+        assert "was not reverted: all 2 partitions were left alone" in printed
         assert opened.journal.slot.holders() == ()
         assert rates(cluster, FOLLOWER, [4]) == {4: None}
     assert assignments(desk.sandbox, desk.topic) == {arrived.topic: {0: anew}, moving.topic: {0: anew}}

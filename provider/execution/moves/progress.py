@@ -282,6 +282,9 @@ def _progress_message(record: PlanRecord, counts: Counter[MoveState], held: Sequ
     waiting = counts[MoveState.WAITING] + counts[MoveState.HELD]
     message += f", {waiting} waiting." if waiting else "."
     more = held[0].sentence if held else note if waiting else ""
+    reasons = Counter(each.code.value for each in held)
+    if len(reasons) > 1:
+        more += f" Held: {', '.join(f'{count} {reason}' for reason, count in reasons.most_common())}."
     return f"{message} {more}" if more else message
 
 

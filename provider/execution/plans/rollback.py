@@ -123,15 +123,15 @@ def _rollback_reason(
     if not alone:
         return f"rolled back {by}"
     names = {(each.topic, each.partition) for each in alone}
+    rows = journal.plans.rows(undone.digest)
     back = [row for row in journal.plans.rows(rollback.digest) if row.state in DONE] or [
-        row
-        for row in journal.plans.rows(undone.digest)
-        if row.attempt and row.cause is Cause.REQUESTED and row.topic_partition not in names
+        row for row in rows if row.attempt and row.cause is Cause.REQUESTED and row.topic_partition not in names
     ]
     if back:
         return f"reverted in part {by}, {counted(len(alone), 'partition')} left alone"
     all_of_it = counted(len(alone), "partition", "was", "were")
-    return f"not reverted: {f'all {all_of_it}' if len(alone) > 1 else 'its partition was'} left alone"
+    none = "" if any(row.state in DONE for row in rows) else ", and it had moved none"
+    return f"not reverted: {f'all {all_of_it}' if len(alone) > 1 else 'its partition was'} left alone{none}"
 
 
 def find_left_alone(journal: Journal, rollback: str | None) -> tuple[SkippedPartition, ...]:
