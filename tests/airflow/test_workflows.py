@@ -72,7 +72,7 @@ def test_a_person_drains_a_broker_approves_that_plan_and_it_is_empty(evening: Ev
 @pytest.mark.in_ci("kraft")
 def test_a_broker_that_joins_starts_the_fill_which_creates_the_pending_replicas(evening: Evening) -> None:
     found = evening.result("fill")
-    assert (found["started"], found["were pending"], found["are pending"]) == ("asset_triggered", ["0", "1", "2"], [])
+    assert (found["started"], found["were pending"], found["are pending"]) == ("asset_triggered", [0, 1, 2], [])
     assert (found["pending"], found["partitions"], found["replicas_moved"], found["lower_bound"]) == (0, 3, 3, 3)
     assert [set(replicas) for replicas in found["replicas"].values()] == [{1, 2, 3, 4}] * 3
 
