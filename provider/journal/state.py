@@ -1,7 +1,7 @@
 """Our own state: small frozen dataclasses, a row of the database for each, by its noun and its key.
 
 Only Kafka Steward writes these rows. So they need no check field by field: a row that cannot be read was written by
-hand or by another version, and whoever needs it gets an error that names the row. A change compares the row that its
+hand or by another version, and its reader gets an error that names the row. A change compares the row that its
 caller has read. A row that was deleted and written again is another one.
 """
 

@@ -49,7 +49,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def timed(clock: Clock) -> MemoryState:
-    """State whose time the test tells."""
+    """State whose time the test sets."""
     return MemoryState(clock)
 
 

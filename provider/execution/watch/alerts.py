@@ -179,8 +179,8 @@ def list_untold(journal: Journal) -> list[Row[str, AlertRecord]]:
 
 def record_told(journal: Journal, alert: Row[str, AlertRecord]) -> bool:
     """Record that people were told of an alert; one that has ended is deleted. Return False if it changed meanwhile."""
-    told = replace(alert.value, notified_ms=journal.now_ms())
-    return _write(journal, alert, alert.key, None if alert.value.ended_ms is not None else told)
+    notified = replace(alert.value, notified_ms=journal.now_ms())
+    return _write(journal, alert, alert.key, None if alert.value.ended_ms is not None else notified)
 
 
 def record_unrecorded_outage(journal: Journal, condition: Condition, now_ms: int) -> None:

@@ -25,7 +25,7 @@ class ObservedCluster:
     """A cluster whose live brokers and metadata are read at most once in a tick, for all deciders together.
 
     A request that failed is not repeated in the tick either: each decider gets its error. All other requests are
-    passed on. It is for those that read; who changes the cluster reads it anew.
+    passed on. It is for those that read; who changes the cluster reads it again.
     """
 
     def __init__(self, cluster: ClusterPort) -> None:
