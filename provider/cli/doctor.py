@@ -109,7 +109,7 @@ def _lacks_journal(extra: Mapping[str, Any]) -> bool:
     """Return whether no journal is named where the default, a file of one host, does not do."""
     named = (extra.get("journal"), _read_section("journal"))
     several_hosts = runs_tasks_elsewhere(conf.get("core", "executor")) or bool(extra.get("zookeeper"))
-    return several_hosts and all(each in (None, "", "zookeeper") for each in named)
+    return several_hosts and all(name in (None, "", "zookeeper") for name in named)
 
 
 def _is_section_wrong() -> bool:

@@ -64,23 +64,25 @@ def track_legacy_reassignments(
     `under_way` are reassignments in flight or waiting by the other route. Such a partition is not recorded a second
     time (KIP-236); a message reports it if the two targets differ.
     """
-    noted = [name for name, each in list_in_flight(journal.tree).items() if each.plan is None and each.legacy]
+    recorded = [
+        name for name, document in list_in_flight(journal.tree).items() if document.plan is None and document.legacy
+    ]
     node = journal.tree.get(paths.REASSIGN_PARTITIONS)
-    if node is None and not noted:
+    if node is None and not recorded:
         return []
     try:
         asked = () if node is None else Request.from_node(node).partitions
     except DocumentError as error:
         return [f"Left to Kafka: {error}"]
     try:
-        snapshot = cluster.snapshot(sorted({each.topic for each in asked} | {name.topic for name in noted}))
+        snapshot = cluster.snapshot(sorted({entry.topic for entry in asked} | {name.topic for name in recorded}))
     except KafkaRefused as error:
         return [f"{paths.REASSIGN_PARTITIONS} is left to Kafka, which does not let us read its partitions: {error}"]
-    for each in asked:
-        if each.topic_partition not in under_way and each.topic_partition in snapshot.partitions:
-            record_external_in_flight(journal.tree, each.topic_partition, _build_in_flight_record(each, snapshot))
-    named = {each.topic_partition: each.replicas for each in asked}
-    ended = [name for name in noted if name not in named and not _is_in_flight(name, snapshot)]
+    for entry in asked:
+        if entry.topic_partition not in under_way and entry.topic_partition in snapshot.partitions:
+            record_external_in_flight(journal.tree, entry.topic_partition, _build_in_flight_record(entry, snapshot))
+    named = {entry.topic_partition: entry.replicas for entry in asked}
+    ended = [name for name in recorded if name not in named and not _is_in_flight(name, snapshot)]
     delete_in_flight(journal.tree, None, [name for name in ended if name.topic not in snapshot.hidden])
     unseen = [name for name in sorted(named) if name.topic in snapshot.hidden][:1]
     return [f"{paths.REASSIGN_PARTITIONS} is left to Kafka with {name}, unrecorded: {HIDDEN}." for name in unseen] + [
@@ -219,8 +221,8 @@ class DocumentController:
     ) -> tuple[list[RequestDocument], list[RequestDocument]]:
         """Return the documents that may start, and those that wait; a message says for what."""
         ready, waiting = split_waiting(documents, self._partitions_of_others())
-        result.sentences += [f"{each.document.node.path} waits: {each.why}." for each in waiting]
-        return ready, [each.document for each in waiting]
+        result.sentences += [f"{document.document.node.path} waits: {document.why}." for document in waiting]
+        return ready, [withheld.document for withheld in waiting]
 
     def _partitions_of_others(self) -> Mapping[TopicPartition, str]:
         """Return `partitions_of_others`, read once per poll: its plans may have a hundred thousand partitions."""
@@ -236,7 +238,7 @@ class DocumentController:
         if document is not None:
             fresh = self._filter_new_entries(document)
             withheld = self._withhold_owned(fresh, result) if fresh.requested else {}
-            ready = replace(fresh, requested=[each for each in fresh.requested if each.partition not in withheld])
+            ready = replace(fresh, requested=[entry for entry in fresh.requested if entry.partition not in withheld])
             if ready.requested or document.parse_error:
                 result.events.add("request")
                 if self._accept_documents([ready], result) is None:
@@ -250,8 +252,8 @@ class DocumentController:
         """Return the entries that stay in the queue for now, and why; the message names one of them."""
         owned = dict(self._partitions_of_others())
         for document in self._waiting:
-            owned |= {each.partition: f"{document.node.path} waits with it" for each in document.requested} | owned
-        withheld = {each.partition: owned[each.partition] for each in queue.requested if each.partition in owned}
+            owned |= {entry.partition: f"{document.node.path} waits with it" for entry in document.requested} | owned
+        withheld = {entry.partition: owned[entry.partition] for entry in queue.requested if entry.partition in owned}
         for name in sorted(withheld)[:1]:
             what = f"{len(withheld)} of {len(queue.requested)} partitions wait"
             result.sentences.append(f"{queue.node.path}: {what}: {withheld[name]}.")
@@ -282,13 +284,14 @@ class DocumentController:
         rows = [row for digest in plans for row in self._journal.plans.existing_rows(digest)]
         known = {(row.topic_partition, row.move.after) for row in rows}
         return replace(
-            document, requested=[each for each in document.requested if (each.partition, each.replicas) not in known]
+            document,
+            requested=[entry for entry in document.requested if (entry.partition, entry.replicas) not in known],
         )
 
     def _cancel_dequeued_moves(self, document: RequestDocument | None) -> None:
         """Drop waiting moves that were removed from the queue or changed there, or whose queue was deleted."""
         for plan in self._plans.requested:
-            if not any(each.startswith(f"{paths.REASSIGN_QUEUE}@") for each in plan.sources):
+            if not any(source.startswith(f"{paths.REASSIGN_QUEUE}@") for source in plan.sources):
                 continue
             node = document.node if document is not None and document.document_id in plan.sources else None
             out = find_dequeued_partitions(self._journal.plans.rows(plan.digest), node)
@@ -306,7 +309,9 @@ class DocumentController:
         if self._zookeeper:
             under_way = active_reassignments(self._journal, self._plans)
             result.sentences += track_legacy_reassignments(
-                self._cluster, self._journal, {name: each for name, each in under_way.items() if each.plan is not None}
+                self._cluster,
+                self._journal,
+                {name: active for name, active in under_way.items() if active.plan is not None},
             )
         result.sentences += self._external.poll()
         if self._external.is_restoring:

@@ -55,7 +55,9 @@ class DocumentPlans:
     def read_unfinished(self) -> None:
         """Read the unfinished plans again. Raises JournalError."""
         records = self._journal.plans.unfinished(or_cancelled=True)
-        ended = [each for each in records if each.status.finished and each.cancel and each.cancel.scope == "plan"]
+        ended = [
+            record for record in records if record.status.finished and record.cancel and record.cancel.scope == "plan"
+        ]
         rollbacks = {(record.digest, record.revision) for record in ended}
         self._to_roll_back |= not rollbacks <= self._rollbacks
         self._rollbacks, self._by_source = rollbacks, None
@@ -70,7 +72,7 @@ class DocumentPlans:
     def executing_from(self, parent: str) -> PlanRecord | None:
         """Return an unfinished plan that executes a document below `parent`; None if there is none."""
         below = f"{parent}/"
-        return next((plan for plan in self.requested if any(each.startswith(below) for each in plan.sources)), None)
+        return next((plan for plan in self.requested if any(source.startswith(below) for source in plan.sources)), None)
 
     def executing(self, source: str) -> list[str]:
         """Return the digests of all plans, ended or not, that execute this document."""

@@ -55,33 +55,34 @@ def document_values(journal: Journal) -> dict[str, list[dict[str, Any]]]:
         else [{"created_ms": signal.created_ms, "plan": signal.request.plan, **_cancel_values(signal.request)}],
         **_waiting_values(status),
         "cancels": [
-            {"plan": each.digest, "status": each.status.value, **_cancel_values(each.cancel)} for each in status.cancels
+            {"plan": record.digest, "status": record.status.value, **_cancel_values(record.cancel)}
+            for record in status.cancels
         ],
         "waiting_plans": [
-            {"plan": each.record.digest, "operation": each.record.operation, "waits": each.why}
-            for each in status.waiting_plans
+            {"plan": plan.record.digest, "operation": plan.record.operation, "waits": plan.why}
+            for plan in status.waiting_plans
         ],
         "restarts": [
-            {"broker": broker, "announced_ms": each.announced_ms, "until_ms": each.until_ms}
-            for broker, each in sorted(announced_restarts(journal.tree).items())
+            {"broker": broker, "announced_ms": restart.announced_ms, "until_ms": restart.until_ms}
+            for broker, restart in sorted(announced_restarts(journal.tree).items())
         ],
         **_pending_values(journal),
     }
 
 
 def _waiting_values(status: DocumentStatus) -> dict[str, list[dict[str, Any]]]:
-    found: Mapping[str, Sequence[WaitingDocument]] = {
+    waiting: Mapping[str, Sequence[WaitingDocument]] = {
         "queue": [] if status.queue is None else [status.queue],
         "requests": status.requests,
         "chunks": status.chunks,
     }
-    return {kind: list(map(_document_value, documents)) for kind, documents in found.items()}
+    return {kind: list(map(_document_value, documents)) for kind, documents in waiting.items()}
 
 
 def _document_value(document: WaitingDocument) -> dict[str, Any]:
     first = [
-        {"topic": each.partition.topic, "partition": each.partition.partition, "replicas": list(each.replicas)}
-        for each in document.requested[:_NAMED]
+        {"topic": entry.partition.topic, "partition": entry.partition.partition, "replicas": list(entry.replicas)}
+        for entry in document.requested[:_NAMED]
     ]
     return {
         "name": document.name,

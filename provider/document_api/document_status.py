@@ -76,7 +76,7 @@ class DocumentStatus:
     def unreadable(self) -> list[WaitingDocument]:
         """Those of the documents of others that cannot be read."""
         given = (*([self.queue] if self.queue else ()), *self.requests, *self.chunks)
-        return [each for each in given if each.parse_error]
+        return [document for document in given if document.parse_error]
 
 
 def read_document_status(journal: Journal) -> DocumentStatus:
@@ -91,20 +91,22 @@ def read_document_status(journal: Journal) -> DocumentStatus:
     documents, more = read_requests(journal.tree)
     queue = read_queue(journal.tree)
     chunks = _read_manual_chunks(journal, plans)
-    unread = [each for each in (*documents, *([queue] if queue else [])) if each.document_id not in executed]
+    unread = [
+        document for document in (*documents, *([queue] if queue else [])) if document.document_id not in executed
+    ]
     # What starts beside the running plans does not wait for them.
     owned = {} if off or blocked else partitions_of_others(journal, plans)
-    waits = {each.document.node.path: f"because {each.why}" for each in split_waiting(unread, owned)[1]}
-    first = [each for each in chunks[:1] if each.document_id not in executed]
-    waits |= {each.document.node.path: f"because {each.why}" for each in split_waiting(first, owned)[1]}
+    waits = {withheld.document.node.path: f"because {withheld.why}" for withheld in split_waiting(unread, owned)[1]}
+    first = [chunk for chunk in chunks[:1] if chunk.document_id not in executed]
+    waits |= {withheld.document.node.path: f"because {withheld.why}" for withheld in split_waiting(first, owned)[1]}
     waits |= _waits_for_earlier_chunk(chunks, plans, executed)
     return DocumentStatus(
         disabled=disabled,
         signal=_read_signal(journal),
         queue=None if queue is None else _describe_document(queue, executed, waits.get(queue.node.path, why)),
-        requests=[_describe_document(each, executed, waits.get(each.node.path, why)) for each in documents],
+        requests=[_describe_document(document, executed, waits.get(document.node.path, why)) for document in documents],
         more_requests=more,
-        chunks=[_describe_document(each, executed, waits.get(each.node.path, why)) for each in chunks],
+        chunks=[_describe_document(chunk, executed, waits.get(chunk.node.path, why)) for chunk in chunks],
         cancels=find_unfinished_cancels(journal),
         waiting_plans=_find_waiting_plans(journal, off),
     )
@@ -153,10 +155,10 @@ def _read_signal(journal: Journal) -> CancelSignal | None:
 def _find_waiting_plans(journal: Journal, off: str) -> list[WaitingPlan]:
     """Return the unfinished plans that start no moves: while reassignments are disabled, and without the plan slot."""
     holders = [plan.digest for plan in current_plans(journal)]
-    found = []
+    waiting = []
     for record in journal.plans.unfinished():
         if record.cancel is None and off and not record.even_if_disabled:
-            found.append(WaitingPlan(record, off))
+            waiting.append(WaitingPlan(record, off))
         elif holders and record.digest not in holders:
-            found.append(WaitingPlan(record, f"until plan {holders[0][:12]}, which holds the plan slot, ends"))
-    return found
+            waiting.append(WaitingPlan(record, f"until plan {holders[0][:12]}, which holds the plan slot, ends"))
+    return waiting

@@ -81,8 +81,12 @@ class ExternalReassignmentGuard:
             self._store_exemptions(disabled, seen, {str(name) for name in snapshot.reassigning})
             self._remember_replica_orders(snapshot)
             return unrestored
-        ours = {name for name, each in list_in_flight(self._journal.tree).items() if each.plan is not None}
-        new = {name: each for name, each in snapshot.reassigning.items() if name not in ours and str(name) not in known}
+        ours = {name for name, document in list_in_flight(self._journal.tree).items() if document.plan is not None}
+        new = {
+            name: partition
+            for name, partition in snapshot.reassigning.items()
+            if name not in ours and str(name) not in known
+        }
         messages = unrestored + (self._report_or_cancel(new, snapshot) if new else [])
         if new and not self._cancels:
             self._store_exemptions(disabled, seen, known | {str(name) for name in new})
@@ -91,20 +95,27 @@ class ExternalReassignmentGuard:
 
     def _report_or_cancel(self, new: Mapping[TopicPartition, Partition], snapshot: Snapshot) -> list[str]:
         off = disabled_reason(self._journal.tree)
-        found = [self._reassignment_of(name, partition) for name, partition in new.items()]
-        verdicts = judge([each.reversal("") for each in found], snapshot)
+        reassignments = [self._reassignment_of(name, partition) for name, partition in new.items()]
+        verdicts = judge([reassignment.reversal("") for reassignment in reassignments], snapshot)
         messages = []
-        for each in found:
-            rule = verdicts[each.partition].why
+        for reassignment in reassignments:
+            rule = verdicts[reassignment.partition].why
             done = "it is left alone" if not self._cancels else f"not cancelled: {rule}" if rule else "it is cancelled"
-            messages.append(f"Someone reassigns {each.partition} though reassignments are disabled {off}; {done}.")
-            topic, partition = each.partition
+            messages.append(
+                f"Someone reassigns {reassignment.partition} though reassignments are disabled {off}; {done}."
+            )
+            topic, partition = reassignment.partition
             entry = AuditRecord(Action.EXTERNAL, messages[-1], topic=topic, partition=partition, who=self._who)
             self._journal.audit.record(entry)
         if self._cancels:
             self._pending_until_ms = self._journal.now_ms() + _LATE_MS
-            earlier = [each for each in self._pending if each.partition not in new]
-            messages += self._cancel([*earlier, *(each for each in found if not verdicts[each.partition].why)])
+            earlier = [reassignment for reassignment in self._pending if reassignment.partition not in new]
+            messages += self._cancel(
+                [
+                    *earlier,
+                    *(reassignment for reassignment in reassignments if not verdicts[reassignment.partition].why),
+                ]
+            )
         return messages
 
     def _reassignment_of(self, name: TopicPartition, partition: Partition) -> ExternalReassignment:
@@ -124,15 +135,17 @@ class ExternalReassignmentGuard:
             )
         unseen = {ExternalCancelState.PENDING, ExternalCancelState.HIDDEN}
         # Not to be cancelled again: what somebody starts once reassignments are enabled may go on.
-        self._pending = [replace(each.reassignment, cancelled=True) for each in results if each.state in unseen]
+        self._pending = [replace(result.reassignment, cancelled=True) for result in results if result.state in unseen]
         return [
-            f"The reassignment of {each.reassignment.partition} is cancelled, and {each.why}."
-            for each in results
-            if each.state is ExternalCancelState.CANCELLED and each.why
+            f"The reassignment of {result.reassignment.partition} is cancelled, and {result.why}."
+            for result in results
+            if result.state is ExternalCancelState.CANCELLED and result.why
         ]
 
     def _remember_replica_orders(self, snapshot: Snapshot) -> None:
-        resting = {name: each.replicas for name, each in snapshot.partitions.items() if not each.reassigning}
+        resting = {
+            name: partition.replicas for name, partition in snapshot.partitions.items() if not partition.reassigning
+        }
         self._at_rest = {**self._at_rest, **resting}
 
     def _store_exemptions(self, disabled: Node, seen: Row[str, DisableObserved] | None, known: Collection[str]) -> None:

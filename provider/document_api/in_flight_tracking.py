@@ -32,14 +32,14 @@ def sweep_external_records(cluster: ClusterPort, journal: Journal) -> None:
     A reassignment that `/admin/reassign_partitions` names may not have begun yet: its record stays. So do all records
     while a cancel signal is being executed, which needs their originals. Raises ClusterError, JournalError.
     """
-    noted = [name for name, each in list_in_flight(journal.tree).items() if each.plan is None]
-    if not noted or journal.tree.get(paths.CANCEL_IN_PROGRESS) is not None:
+    recorded = [name for name, document in list_in_flight(journal.tree).items() if document.plan is None]
+    if not recorded or journal.tree.get(paths.CANCEL_IN_PROGRESS) is not None:
         return
     named = _legacy_partitions(journal)
-    snapshot = cluster.snapshot(sorted({name.topic for name in noted}))
+    snapshot = cluster.snapshot(sorted({name.topic for name in recorded}))
     stale = [
         name
-        for name in noted
+        for name in recorded
         if name not in named and name.topic not in snapshot.hidden and not _is_reassigning(name, snapshot)
     ]
     delete_in_flight(journal.tree, None, stale)
@@ -52,17 +52,17 @@ def record_unrecorded(cluster: ClusterPort, journal: Journal, plans: Sequence[Pl
     Raises ClusterError, JournalError.
     """
     listed = cluster.reassignments()
-    noted = list_in_flight(journal.tree)
-    changed = [name for name, each in listed.items() if _differs(noted.get(name), each.target)]
+    recorded = list_in_flight(journal.tree)
+    changed = [name for name, partition in listed.items() if _differs(recorded.get(name), partition.target)]
     if not changed:
         return
     snapshot = cluster.snapshot(sorted({name.topic for name in changed}))
-    ours = _submitted_moves(journal, plans) if any(name not in noted for name in changed) else {}
+    ours = _submitted_moves(journal, plans) if any(name not in recorded for name in changed) else {}
     for name in changed:
         partition = snapshot.partitions.get(name)
         if partition is None or not partition.reassigning:
             continue  # hidden, deleted, or complete by now
-        if name in noted:
+        if name in recorded:
             update_external_in_flight(journal.tree, name, partition.target)
         elif name in ours:
             plan, move = ours[name]
@@ -84,7 +84,9 @@ def _submitted_moves(journal: Journal, plans: Sequence[PlanRecord]) -> Mapping[T
 def _legacy_partitions(journal: Journal) -> frozenset[TopicPartition]:
     node = journal.tree.get(paths.REASSIGN_PARTITIONS)
     try:
-        return frozenset(each.topic_partition for each in (() if node is None else Request.from_node(node).partitions))
+        return frozenset(
+            entry.topic_partition for entry in (() if node is None else Request.from_node(node).partitions)
+        )
     except DocumentError:
         return frozenset()  # Kafka's own reader cannot read it either
 

@@ -120,14 +120,14 @@ def _sort_by_created_id(tree: Documents, unnumbered: Sequence[str]) -> list[str]
 
 def _read_batch(tree: Documents, wanted: Sequence[str], before: Sequence[Node]) -> list[Node]:
     """Return the nodes `before` and then those at `wanted`, until they are BATCH or have MAX_BYTES."""
-    found = list(before)
-    size = sum(len(node.data) for node in found)
-    for path in wanted[: BATCH - len(found)]:
+    nodes = list(before)
+    size = sum(len(node.data) for node in nodes)
+    for path in wanted[: BATCH - len(nodes)]:
         node = tree.read([path])[0] if size < MAX_BYTES else None
         if node is not None:
-            found.append(node)
+            nodes.append(node)
             size += len(node.data)
-    return found
+    return nodes
 
 
 def read_queue(tree: Documents) -> RequestDocument | None:
@@ -148,10 +148,10 @@ def parse_document(node: Node, read: Callable[[Node], Request] = Request.from_no
         return RequestDocument(node, (), str(error))
     legacy = request.legacy
     asked = [
-        RequestedAssignment(each.topic_partition, each.replicas, node.path, legacy, each.log_dirs)
-        for each in request.partitions
+        RequestedAssignment(entry.topic_partition, entry.replicas, node.path, legacy, entry.log_dirs)
+        for entry in request.partitions
     ]
-    twice = _find_repeated([each.partition for each in asked])
+    twice = _find_repeated([entry.partition for entry in asked])
     if twice is not None:
         return RequestDocument(node, (), f"{node.path} names {twice} twice; correct it.")
     fault = _log_dirs_fault(request.partitions)
@@ -167,19 +167,19 @@ def parse_reassignment_text(text: str) -> tuple[ChunkPartition, ...]:
     it is a file of topics, or has several assignments, no partition, a partition without brokers, one that is named
     twice, a key that is not known, or log directories that are not one for each replica (KIP-113).
     """
-    found = find_assignment(text, "The reassignment")
-    asked = _read_request(found)
-    unknown = next(((each.topic_partition, key) for each in asked for key in each.extra), None)
+    assignment = find_assignment(text, "The reassignment")
+    asked = _read_request(assignment)
+    unknown = next(((entry.topic_partition, key) for entry in asked for key in entry.extra), None)
     if unknown is not None:
         raise RequestError(
             f"The reassignment of {unknown[0]} has the key {json.dumps(unknown[1])}, which is not known; known are "
             "topic, partition, replicas, log_dirs."
         )
-    names = [each.topic_partition for each in asked]
+    names = [entry.topic_partition for entry in asked]
     twice = _find_repeated(names)
     if twice is not None:
         raise RequestError(f"The reassignment lists {twice} twice; keep one of the two.")
-    empty = next((each.topic_partition for each in asked if not each.replicas), None)
+    empty = next((entry.topic_partition for entry in asked if not entry.replicas), None)
     if empty is not None:
         raise RequestError(f"The reassignment names no broker for {empty}; name its replicas, or leave it out.")
     fault = _log_dirs_fault(asked)
@@ -211,8 +211,8 @@ def named_directories(asked: Iterable[ChunkPartition]) -> dict[Replica, str]:
     """Return the log directories that a parsed reassignment names (KIP-113)."""
     return {
         replica: path
-        for each in asked
-        for replica, path in directories_by_replica(each.topic_partition, each.replicas, each.log_dirs).items()
+        for entry in asked
+        for replica, path in directories_by_replica(entry.topic_partition, entry.replicas, entry.log_dirs).items()
     }
 
 
@@ -221,7 +221,7 @@ def parse_topics_text(text: str) -> list[str]:
 
     Raises DocumentError for any other text; RequestError if it names no topic, or one twice.
     """
-    topics = [each.topic for each in TopicsToMove.from_json(text, "The topics file").topics]
+    topics = [entry.topic for entry in TopicsToMove.from_json(text, "The topics file").topics]
     if not topics:
         raise RequestError('The topics file names no topic; it should be {"version": 1, "topics": [{"topic": ...}]}.')
     twice = next((name for name, count in Counter(topics).items() if count > 1), None)
@@ -232,11 +232,11 @@ def parse_topics_text(text: str) -> list[str]:
 
 def _log_dirs_fault(asked: Iterable[ChunkPartition]) -> str:
     """Return which log directories are not one for each replica (KIP-113), as a clause; empty if there are none."""
-    for each in asked:
-        if each.log_dirs is not None and len(each.log_dirs) != len(each.replicas):
+    for entry in asked:
+        if entry.log_dirs is not None and len(entry.log_dirs) != len(entry.replicas):
             return (
-                f"has log_dirs {json_excerpt(each.log_dirs)} for {each.topic_partition}, which are not one for each of "
-                f"its {len(each.replicas)} replicas; correct it"
+                f"has log_dirs {json_excerpt(entry.log_dirs)} for {entry.topic_partition}, which are not one for each "
+                f"of its {len(entry.replicas)} replicas; correct it"
             )
     return ""
 
@@ -357,7 +357,7 @@ def find_dequeued_partitions(rows: Iterable[MoveRow], queue: Node | None) -> set
         asked = () if queue is None else Request.from_node(queue).partitions
     except DocumentError:
         return set()  # its writer may repair it
-    named = {(each.topic_partition, each.replicas) for each in asked}
+    named = {(entry.topic_partition, entry.replicas) for entry in asked}
     return {
         row.topic_partition for row in rows if row.state in OPEN and (row.topic_partition, row.move.after) not in named
     }
@@ -369,7 +369,7 @@ def remove_started_from_queue(tree: Documents, queue: Node, keep: set[TopicParti
     Left to the next poll when another client changes the queue concurrently.
     """
     asked = Request.from_node(queue)
-    left = tuple(each for each in asked.partitions if each.topic_partition in keep)
+    left = tuple(entry for entry in asked.partitions if entry.topic_partition in keep)
     if not left:
         remove(tree, queue)
     elif len(left) < len(asked.partitions):

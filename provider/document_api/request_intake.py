@@ -94,11 +94,13 @@ class RequestIntake:
                 self._refuse_document(document, admitted)
         view = self._load_cluster_view(readable, plans)
         decisions = decide_requests((asked for document in readable for asked in document.requested), view)
-        begun = [each for each in decisions if each.outcome in _BEGINS]
-        if not self._mark_accepted(readable, {each.asked.source for each in begun}, admitted):
+        begun = [decision for decision in decisions if decision.outcome in _BEGINS]
+        if not self._mark_accepted(readable, {decision.asked.source for decision in begun}, admitted):
             admitted.unfinished = True  # one was removed or changed since it was read: the next poll decides again
             return admitted
-        blocked = self._cancel_superseded([each for each in begun if each.outcome is RequestOutcome.SUPERSEDE])
+        blocked = self._cancel_superseded(
+            [decision for decision in begun if decision.outcome is RequestOutcome.SUPERSEDE]
+        )
         if blocked:
             admitted.unfinished = True
             admitted.sentences += [f"{name} waits: {why}." for name, why in blocked.items()]
@@ -143,17 +145,19 @@ class RequestIntake:
         """
         blocked: dict[TopicPartition, str] = {}
         ordered = sorted(decisions, key=_superseded_plan)
-        for plan, several in groupby(ordered, key=_superseded_plan):
-            blocked |= self._cancel_in_plan(plan, list(several))
+        for plan, superseding in groupby(ordered, key=_superseded_plan):
+            blocked |= self._cancel_in_plan(plan, list(superseding))
         return blocked
 
     def _cancel_in_plan(self, plan: str, decisions: Sequence[RequestDecision]) -> dict[TopicPartition, str]:
-        why = f"superseded by {', '.join(sorted({each.asked.source for each in decisions})[:3])}"
-        for each in decisions:
-            retarget_in_flight(self._journal.tree, each.asked.source, each.asked.partition, each.asked.replicas)
+        why = f"superseded by {', '.join(sorted({decision.asked.source for decision in decisions})[:3])}"
+        for decision in decisions:
+            retarget_in_flight(
+                self._journal.tree, decision.asked.source, decision.asked.partition, decision.asked.replicas
+            )
         with self._journal.step_lock() as fence:
             withdrawal = PartialCancel(self._cluster, self._journal, plan, why=why, who=self._who, fence=fence)
-            return withdrawal.run([each.asked.partition for each in decisions])
+            return withdrawal.run([decision.asked.partition for decision in decisions])
 
     def _publish_plans(
         self, begun: Sequence[RequestDecision], documents: Sequence[RequestDocument], admitted: IntakeResult
@@ -161,21 +165,27 @@ class RequestIntake:
         if not begun:
             return
         snapshot = with_hidden_topics(
-            self._cluster, self._cluster.snapshot(), {each.asked.partition.topic for each in begun}
+            self._cluster, self._cluster.snapshot(), {decision.asked.partition.topic for decision in begun}
         )
         if snapshot.hidden:  # since the decision
             admitted.unfinished = True
             return
         sizes = self._fetch_partition_sizes(snapshot, begun)
-        elsewhere = {each.asked.partition for each in begun if _needs_move(each, snapshot.partitions)}
-        for each in begun:
-            if each.asked.partition not in elsewhere:  # the cancel restored the requested replicas: no move is needed
-                delete_in_flight(self._journal.tree, each.asked.source, [each.asked.partition])
+        elsewhere = {decision.asked.partition for decision in begun if _needs_move(decision, snapshot.partitions)}
+        for decision in begun:
+            if (
+                decision.asked.partition not in elsewhere
+            ):  # the cancel restored the requested replicas: no move is needed
+                delete_in_flight(self._journal.tree, decision.asked.source, [decision.asked.partition])
         by_path = {document.node.path: document.document_id for document in documents}
         for legacy in (False, True):
-            chosen = [each for each in begun if each.asked.legacy is legacy and each.asked.partition in elsewhere]
+            chosen = [
+                decision
+                for decision in begun
+                if decision.asked.legacy is legacy and decision.asked.partition in elsewhere
+            ]
             if chosen:
-                sources = {by_path[each.asked.source] for each in chosen}
+                sources = {by_path[decision.asked.source] for decision in chosen}
                 moves = _build_moves(chosen, snapshot.partitions, sizes, self._settings.heal_chunk_size)
                 record = publish_document_plan(self._journal, moves, sources=sources, legacy=legacy, who=self._who)
                 admitted.plans.append(record.digest)
@@ -186,14 +196,14 @@ class RequestIntake:
     def _fetch_partition_sizes(
         self, snapshot: Snapshot, decisions: Sequence[RequestDecision]
     ) -> Mapping[TopicPartition, int]:
-        names = [each.asked.partition for each in decisions]
+        names = [decision.asked.partition for decision in decisions]
         leaders = {name: snapshot.partitions[name].leader for name in names if name in snapshot.partitions}
         try:
-            dirs = self._cluster.log_dirs(sorted({each for each in leaders.values() if each is not None}))
+            dirs = self._cluster.log_dirs(sorted({leader for leader in leaders.values() if leader is not None}))
         except ClusterError:
             return {}  # no move needs its size to start: sizes only serve the progress report
-        found = {name: dirs[leader].replica_bytes.get(name) for name, leader in leaders.items() if leader in dirs}
-        return {name: size for name, size in found.items() if size is not None}
+        sizes = {name: dirs[leader].replica_bytes.get(name) for name, leader in leaders.items() if leader in dirs}
+        return {name: size for name, size in sizes.items() if size is not None}
 
     def _refuse_document(self, document: RequestDocument, admitted: IntakeResult) -> None:
         kept = quarantine_document(self._journal.tree, self._journal.state, document.node, document.parse_error, None)
@@ -227,25 +237,25 @@ def active_reassignments(journal: Journal, plans: DocumentPlans) -> dict[TopicPa
     In-flight records that name a plan are skipped: the rows of the unfinished plans in `plans.requested` replace them,
     because rows carry more information.
     """
-    found = {
-        partition: ActiveReassignment(noted.replicas, noted.original_replicas, noted.legacy)
-        for partition, noted in list_in_flight(journal.tree).items()
-        if noted.plan is None
+    active = {
+        partition: ActiveReassignment(document.replicas, document.original_replicas, document.legacy)
+        for partition, document in list_in_flight(journal.tree).items()
+        if document.plan is None
     }
     for plan in plans.requested:
         for row in journal.plans.rows(plan.digest):
             if not row.state.settled:
-                found[row.topic_partition] = ActiveReassignment(
+                active[row.topic_partition] = ActiveReassignment(
                     row.move.after, row.move.before, plan.legacy, plan.digest
                 )
-    return found
+    return active
 
 
 def _directory_notes(decisions: Sequence[RequestDecision], view: ClusterView) -> list[str]:
     """Return which documents name log directories that the brokers choose instead."""
     named: dict[str, dict[Replica, str]] = {}
-    for each in decisions:
-        named.setdefault(each.asked.source, {}).update(each.asked.directories)
+    for decision in decisions:
+        named.setdefault(decision.asked.source, {}).update(decision.asked.directories)
     notes = (chosen_by_broker_note(source, directories, view.directories) for source, directories in named.items())
     return [note for note in notes if note]
 
@@ -268,7 +278,9 @@ def _build_moves(
 ) -> list[Move]:
     """Return the moves from the current replicas to the requested ones, in chunks."""
     moves = []
-    for number, (name, target) in enumerate((each.asked.partition, each.asked.replicas) for each in decisions):
+    for number, (name, target) in enumerate(
+        (decision.asked.partition, decision.asked.replicas) for decision in decisions
+    ):
         before, place = partitions[name], divmod(number, chunk_size)
         moves.append(
             Move(*name, before.replicas, target, *place, MoveReason.GIVEN.value, before.topic_id, sizes.get(name))
@@ -299,8 +311,8 @@ class PartialCancel:
         """
         findings, snapshot = self._observe(partitions)
         self._reversals.extend_external_cancels(findings)
-        in_flight = [each.row for each in findings if each.state is ObservedState.IN_FLIGHT]
-        verdicts = self._reversals.judge([each.row for each in findings], snapshot)
+        in_flight = [finding.row for finding in findings if finding.state is ObservedState.IN_FLIGHT]
+        verdicts = self._reversals.judge([finding.row for finding in findings], snapshot)
         able = [row for row in in_flight if verdicts[row.topic_partition].action is NextAction.CANCEL]
         self._moves.record_cancelling([(row, self._why, Cause.SUPERSEDED) for row in able])
         open_moves = self._find_unsettled(partitions, OPEN)
@@ -318,7 +330,9 @@ class PartialCancel:
         rows = self._find_unsettled(partitions)
         snapshot = self._cluster.snapshot(sorted({row.move.topic for row in rows}))
         findings = observe_moves(rows, snapshot)
-        self._moves.record_observations([each for each in findings if each.state is not ObservedState.IN_FLIGHT])
+        self._moves.record_observations(
+            [finding for finding in findings if finding.state is not ObservedState.IN_FLIGHT]
+        )
         return findings, snapshot
 
     def _drop_open_moves(self, partitions: Collection[TopicPartition], snapshot: Snapshot) -> None:

@@ -218,8 +218,8 @@ def queued_partitions(journal: Journal) -> list[ChunkPartition]:
     node = journal.tree.get(paths.REASSIGN_QUEUE)
     waiting = () if node is None else Request.from_node(node).partitions
     # What the queue says now is later than what a plan took from it.
-    found = {each.topic_partition: each for each in (*begun, *waiting)}
-    return [found[name] for name in sorted(found)]
+    targets = {move.topic_partition: move for move in (*begun, *waiting)}
+    return [targets[name] for name in sorted(targets)]
 
 
 def read_request_statuses(
@@ -228,21 +228,21 @@ def read_request_statuses(
     """Return the status of each requested partition, in order. Raises ClusterError, JournalError."""
     # The journal first: what ends in between is then seen at its target.
     waiting = _read_waiting(journal)
-    moves = _read_moves(journal, journal.plans.unfinished()[::-1], {each.topic_partition for each in asked})
-    snapshot = with_hidden_topics(cluster, cluster.snapshot(), {each.topic for each in asked})
+    moves = _read_moves(journal, journal.plans.unfinished()[::-1], {entry.topic_partition for entry in asked})
+    snapshot = with_hidden_topics(cluster, cluster.snapshot(), {entry.topic for entry in asked})
     known = RequestEvidence(snapshot.partitions, snapshot.hidden, waiting, moves)
-    found = [decide_status(each.topic_partition, each.replicas, known) for each in asked]
-    unmoved = {each.partition for each in found if each.state is RequestState.INCOMPLETE}
+    statuses = [decide_status(entry.topic_partition, entry.replicas, known) for entry in asked]
+    unmoved = {status.partition for status in statuses if status.state is RequestState.INCOMPLETE}
     if not unmoved:
-        return found
+        return statuses
     # Only for partitions that nothing moves: the past may be long.
     ended = [record for record in journal.plans.latest(_PLANS) if _is_ended_apply(record)]
     known = replace(
         known,
         moves={**moves, **_read_moves(journal, ended, unmoved)},
-        audited=_read_audited(journal, [each for each in asked if each.topic_partition in unmoved]),
+        audited=_read_audited(journal, [entry for entry in asked if entry.topic_partition in unmoved]),
     )
-    return [decide_status(each.topic_partition, each.replicas, known) for each in asked]
+    return [decide_status(entry.topic_partition, entry.replicas, known) for entry in asked]
 
 
 def _is_ended_apply(record: PlanRecord) -> bool:
@@ -253,7 +253,7 @@ def _read_waiting(journal: Journal) -> dict[TopicPartition, tuple[WaitingDocumen
     status = read_document_status(journal)
     # The queue after the requests, and the chunks after it, as a poll takes them.
     documents = [*status.requests, *([status.queue] if status.queue is not None else []), *status.chunks]
-    return {each.partition: (document, each.replicas) for document in documents for each in document.requested}
+    return {entry.partition: (document, entry.replicas) for document in documents for entry in document.requested}
 
 
 def _read_moves(
@@ -272,7 +272,7 @@ def _read_audited(
     journal: Journal, asked: Iterable[ChunkPartition]
 ) -> dict[tuple[TopicPartition, Assignment], AuditedRequest]:
     """Return the last mention of each requested partition with its target, and where it was submitted to later."""
-    wanted = {each.topic_partition: each.replicas for each in asked}
+    wanted = {entry.topic_partition: entry.replicas for entry in asked}
     found: dict[tuple[TopicPartition, Assignment], AuditedRequest] = {}
     for topic in sorted({name.topic for name in wanted}):
         for row in journal.audit.rows(topic=topic, limit=_AUDIT_ROWS):

@@ -115,7 +115,7 @@ class AlertCheck(Check["Sequence[Condition]"]):
         if self._unrecorded is not None:
             record_unrecorded_outage(journal, self._unrecorded[0], now_ms)
             self._unrecorded = None
-        found = [
+        conditions = [
             *read_plan_conditions(journal),
             *failure_conditions(self._latest_detection()),
             *watch_conditions(self.conn_id, self._states()),
@@ -124,14 +124,14 @@ class AlertCheck(Check["Sequence[Condition]"]):
         if journal.plan_reports is not None and journal.openings is not None:
             self._approval_ms = journal.plan_reports.longest_wait_ms()
             self._hosts = journal.openings.count_hosts_of_local_database(_HOSTS_WITHIN_MS)
-        due = update_alerts(journal, found, now_ms)
+        due = update_alerts(journal, conditions, now_ms)
         event = None if not due else {**event_payload(opened, now_ms), "alerts": sorted(due)}
-        return event, found, _POLL_S
+        return event, conditions, _POLL_S
 
     def report(self, found: Sequence[Condition]) -> None:
         """Log a changed set of conditions, and count those that a plan has."""
-        keys = tuple(sorted(each.key for each in found))
-        sentence = " ".join(each.sentence for each in found) or "Nothing needs a person."
+        keys = tuple(sorted(condition.key for condition in found))
+        sentence = " ".join(condition.sentence for condition in found) or "Nothing needs a person."
         self.reporter.log_once(sentence, about=keys)
         for gauge, kind in (("plans_stuck", "stuck"), ("plans_stalled", "stalled"), ("plans_idle", "no_process")):
             set_gauge(gauge, self.conn_id, sum(each.kind == kind for each in found))
@@ -140,20 +140,20 @@ class AlertCheck(Check["Sequence[Condition]"]):
         set_gauge("journal_hosts", self.conn_id, self._hosts)
 
     def _latest_detection(self) -> DetectionResult | None:
-        return next((each.latest for each in self.watched() if isinstance(each, BrokerFailureCheck)), None)
+        return next((check.latest for check in self.watched() if isinstance(check, BrokerFailureCheck)), None)
 
     def _states(self) -> list[CheckState]:
-        return [_state_of(each) for each in self.watched() if each is not self]
+        return [_state_of(check) for check in self.watched() if check is not self]
 
     def own_event(self, state: CheckState, now_s: float) -> dict[str, Any] | None:
         """Return the event about this check itself, if it has failed for long and no event said so recently."""
-        found = watch_conditions(self.conn_id, [state])
-        told_s = None if self._unrecorded is None else self._unrecorded[1]
-        if not found or (told_s is not None and now_s - told_s < _REPEATED_S):
+        conditions = watch_conditions(self.conn_id, [state])
+        last_s = None if self._unrecorded is None else self._unrecorded[1]
+        if not conditions or (last_s is not None and now_s - last_s < _REPEATED_S):
             return None
-        self._unrecorded = found[0], now_s
-        told = {"kind": found[0].kind, "subject": found[0].subject, "sentence": found[0].sentence}
-        return {"conn_id": self.conn_id, "at_ms": int(time.time() * 1000), "unrecorded": [told]}
+        self._unrecorded = conditions[0], now_s
+        alert = {"kind": conditions[0].kind, "subject": conditions[0].subject, "sentence": conditions[0].sentence}
+        return {"conn_id": self.conn_id, "at_ms": int(time.time() * 1000), "unrecorded": [alert]}
 
 
 class AlertLoop(CheckLoop):
@@ -187,14 +187,14 @@ def watch_conditions(conn_id: str, states: Collection[CheckState]) -> list[Condi
     """Return a condition for each check that has failed or stalled for long. Pure."""
     from kafka_steward.execution.watch.alerts import Condition
 
-    found = []
+    conditions = []
     for state in states:
         if state.is_failing and state.age_s >= FAILING_S:
-            found.append(Condition("watch_failing", state.message, state.kind))
+            conditions.append(Condition("watch_failing", state.message, state.kind))
         elif state.kind == BrokerFailureCheck.KIND and state.age_s >= STALLED_S:
             sentence = f"The watch of {conn_id} has not checked for failed brokers for {state.age_s:.0f} s: it stalls."
-            found.append(Condition("watch_failing", sentence, state.kind))
-    return found
+            conditions.append(Condition("watch_failing", sentence, state.kind))
+    return conditions
 
 
 def failure_conditions(detected: DetectionResult | None) -> list[Condition]:

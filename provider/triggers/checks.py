@@ -170,8 +170,8 @@ class BrokerJoinCheck(Check["JoinPollResult | None"]):
         """Return that replicas are pending, and what they wait for."""
         from kafka_steward.journal.observed import CheckState
 
-        said = super().describe(found)
-        return said if found is None else replace(said, state=CheckState.PENDING, sentence=found.sentence)
+        description = super().describe(found)
+        return description if found is None else replace(description, state=CheckState.PENDING, sentence=found.sentence)
 
     def report(self, found: JoinPollResult | None) -> None:
         """Log a changed state, and count the pending replicas."""
@@ -191,9 +191,9 @@ class EmptyBrokerCheck(Check["EmptyBrokers"]):
         """Check, and record the empty brokers."""
         from kafka_steward.execution.watch.broker_joins import poll_empty_brokers
 
-        found = poll_empty_brokers(opened.cluster, opened.journal, opened.settings, announce=self.emits)
-        event = event_payload(opened, found.now_ms, found.due) if found.due else None
-        return event, found, opened.settings.watch_interval
+        empty = poll_empty_brokers(opened.cluster, opened.journal, opened.settings, announce=self.emits)
+        event = event_payload(opened, empty.now_ms, empty.due) if empty.due else None
+        return event, empty, opened.settings.watch_interval
 
     def report(self, found: EmptyBrokers) -> None:
         """Log a changed state."""

@@ -77,10 +77,10 @@ def check_caught_up(opened: ClusterSession, arguments: Mapping[str, Any]) -> Che
         raise RequestError(f"The partition {missing[0]} does not exist on cluster {snapshot.cluster_id}.")
     if partitions is not None:
         return _catch_up_result(find_out_of_sync(snapshot, partitions), len(partitions))
-    found = readiness_of(snapshot, opened.journal, opened.settings)
-    waits_for = find_out_of_sync(snapshot, snapshot.partitions.keys() - found.left_out.keys())
-    result = _catch_up_result(waits_for, len(snapshot.partitions) - len(found.left_out))
-    return replace(result, sentence=f"{result.sentence}{found.left_out_sentence}")
+    readiness = readiness_of(snapshot, opened.journal, opened.settings)
+    waits_for = find_out_of_sync(snapshot, snapshot.partitions.keys() - readiness.left_out.keys())
+    result = _catch_up_result(waits_for, len(snapshot.partitions) - len(readiness.left_out))
+    return replace(result, sentence=f"{result.sentence}{readiness.left_out_sentence}")
 
 
 def check_ready(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:  # noqa: ARG001 - all checks take arguments
@@ -105,9 +105,9 @@ def check_broker_joins(opened: ClusterSession, arguments: Mapping[str, Any]) -> 
     if joined is None:
         return CheckResult(False, "No replica is pending.")
     if wanted is None:
-        found = sorted({*joined.eligible, *joined.empty})
+        arrived = sorted({*joined.eligible, *joined.empty})
         empty = f" {begin_with_brokers(joined.empty, 'holds', 'hold')} nothing yet." if joined.empty else ""
-        return CheckResult(bool(found), f"{joined.sentence}{empty}", found)
+        return CheckResult(bool(arrived), f"{joined.sentence}{empty}", arrived)
     missing = [broker for broker in wanted if broker not in joined.live]
     if missing:
         return CheckResult(False, f"{begin_with_brokers(missing, 'is', 'are')} not live.", wanted)
