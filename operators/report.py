@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from kafka_steward.assignment import TopicPartition, counted, name_brokers
+from kafka_steward.assignment import TopicPartition, counted, name_brokers, name_some
 from kafka_steward.escaping import printable
 from kafka_steward.operators.base import Notifiers, StewardOperator, notify, to_notifier_list
 from kafka_steward.operators.links import LinkedToPlan
@@ -351,9 +351,8 @@ def _behind_clause(behind: Collection[TopicPartition], broken: Collection[TopicP
     mine = len(broken) - len(others)
     if not others:
         return f"{sentence}, {'which was' if mine == 1 else 'all of which were'} due."
-    named, more = ", ".join(map(str, others[:_NAMED])), len(others) - _NAMED
-    named += f" and {more} more" if more > 0 else ""
-    return f"{sentence}: {f'{mine} of those due, and ' if mine else ''}{counted(len(others), 'other')} ({named})."
+    named, due_too = name_some(others, _NAMED), f"{mine} of those due, and " if mine else ""
+    return f"{sentence}: {due_too}{counted(len(others), 'other')} ({named})."
 
 
 def _placed(outcome: PlanOutcome) -> str:

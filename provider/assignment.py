@@ -220,10 +220,13 @@ def name_brokers(brokers: Collection[int]) -> str:
     return f"brokers {', '.join(first)} and {last}" if first else f"broker {last}"
 
 
-def name_some(items: Collection[object], most: int) -> str:
-    """Return the first `most` items for a sentence, and how many more there are: `1, 2, 3 and 4 more`."""
-    more = f" and {len(items) - most} more" if len(items) > most else ""
-    return ", ".join(map(str, list(items)[:most])) + more
+def name_some(items: Collection[object], most: int, total: int = 0) -> str:
+    """Return the first `most` items for a sentence, and how many more there are: `1, 2, 3 and 4 more`.
+
+    `total` is the number of all, if `items` are only the first of them.
+    """
+    named, left = ", ".join(map(str, list(items)[:most])), max(total, len(items)) - min(len(items), most)
+    return f"{named}{' and ' if named else ''}{left} more" if left > 0 else named
 
 
 def name_last_in_sync(replicas: Assignment, isr: Collection[int], serving: Collection[int]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from airflow.configuration import conf
@@ -21,6 +22,7 @@ from kafka_steward.doctor.journal import SHARE_JOURNAL, inspect_journal
 from kafka_steward.doctor.kafka import inspect_cluster, throttle_finding
 from kafka_steward.doctor.planning import SHARE_WORKSPACE, inspect_local_spark, inspect_workspace, remote_spark_finding
 from kafka_steward.errors import ClusterError, JournalError, SettingError
+from kafka_steward.execution.failures.records import last_racks
 from kafka_steward.execution.throttles.leftovers import survey_throttles
 from kafka_steward.hooks.cluster_config import ClusterConfig, runs_tasks_elsewhere
 from kafka_steward.hooks.spark import find_spark_cluster
@@ -152,7 +154,7 @@ def _checks(call: CommandContext, config: ClusterConfig) -> list[Check]:
     commands = Commands.of(config.conn_id, config.client, config.bootstrap)
     shown = commands.show_connection()
     return [
-        Check("kafka", lambda: _inspect_kafka(config, commands), shown),
+        Check("kafka", lambda: _inspect_kafka(call, config, commands), shown),
         Check("throttles", lambda: _inspect_throttles(call, config, commands), shown),
         Check("journal", lambda: _inspect_journal(call, commands), shown),
         Check(
@@ -188,9 +190,18 @@ def _open_cluster(config: ClusterConfig) -> KafkaCluster:
     return KafkaCluster({**given, **limits}, expected_cluster_id=config.expected_cluster_id)
 
 
-def _inspect_kafka(config: ClusterConfig, commands: Commands) -> Sequence[Finding]:
+def _inspect_kafka(call: CommandContext, config: ClusterConfig, commands: Commands) -> Sequence[Finding]:
     with _open_cluster(config) as cluster:
-        return inspect_cluster(cluster, commands, throttled=config.settings.throttle > 0)
+        read_racks = partial(_read_racks, call)
+        return inspect_cluster(cluster, commands, throttled=config.settings.throttle > 0, read_racks=read_racks)
+
+
+def _read_racks(call: CommandContext) -> Mapping[int, str]:
+    try:
+        with call.journal() as journal:
+            return last_racks(journal)
+    except (ClusterError, JournalError):
+        return {}  # the check of the journal says why
 
 
 def _inspect_throttles(call: CommandContext, config: ClusterConfig, commands: Commands) -> Sequence[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kafka_steward.assignment import Assignment, TopicPartition, counted
+from kafka_steward.assignment import Assignment, TopicPartition, counted, name_some
 from kafka_steward.document_api.document_status import DocumentStatus, WaitingDocument
 from kafka_steward.escaping import iso_time, utc_text
 from kafka_steward.journal.kip_documents import CancelRequest
@@ -22,8 +22,7 @@ def partition_facts(partition: TopicPartition, replicas: Assignment) -> dict[str
 def requests_text(document: WaitingDocument) -> str:
     """Return the first partitions of a document with their requested replicas, and how many there are."""
     named = [f"{each.partition} to {list(each.replicas)}" for each in document.requested[:_NAMED]]
-    more = len(document.requested) - len(named)
-    return ", ".join(named) + (f" and {more} more" if more else "")
+    return name_some(named, _NAMED, len(document.requested))
 
 
 def document_facts(status: DocumentStatus) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
-from kafka_steward.assignment import TopicPartition, begin_with_brokers, counted
+from kafka_steward.assignment import TopicPartition, begin_with_brokers, counted, name_some
 from kafka_steward.cli import Exit
 from kafka_steward.cli.document_facts import document_facts, document_lines
 from kafka_steward.cli.verb import CommandContext, print_error
@@ -205,10 +205,10 @@ def _describe_partitions(opened: ClusterSession, topic: str | None) -> Snapshot:
 
 
 def _unreadable_topics_message(topics: Sequence[str]) -> str:
-    named = ", ".join(topics[:_NAMED]) + (", …" if len(topics) > _NAMED else "")
     return (
-        f"Kafka does not let us read min.insync.replicas of {len(topics)} topics ({named}), whose partitions may be "
-        "under or at min ISR: grant our principal DESCRIBE_CONFIGS on every topic, as docs/permissions.md says."
+        f"Kafka does not let us read min.insync.replicas of {len(topics)} topics ({name_some(topics, _NAMED)}), whose "
+        "partitions may be under or at min ISR: grant our principal DESCRIBE_CONFIGS on every topic, as "
+        "docs/permissions.md says."
     )
 
 

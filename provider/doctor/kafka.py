@@ -21,6 +21,7 @@ from kafka_steward.doctor.findings import Commands, Finding, Level, set_for_airf
 from kafka_steward.errors import ClusterError, KafkaRefused
 from kafka_steward.execution.cluster_queries import find_hidden_topics, readable_min_isr, readable_topic_configs
 from kafka_steward.execution.failures.rules import build_view, lost_racks_clause
+from kafka_steward.execution.plans.snapshot import unknown_racks_message
 from kafka_steward.execution.throttles.leftovers import ThrottleLevel, ThrottleSurvey
 from kafka_steward.execution.throttles.rates import ThrottleSide, external_rates_message, ineffective_message
 
@@ -93,18 +94,27 @@ _AMAZON = re.compile(r"\.kafka(?P<serverless>-serverless)?\.[a-z0-9-]+\.amazonaw
 _BY_ID = (("lkc-", _CONFLUENT_CLOUD), ("redpanda.", _REDPANDA))
 
 
-def inspect_cluster(cluster: KafkaCluster, commands: Commands, *, throttled: bool) -> list[Finding]:
+def inspect_cluster(
+    cluster: KafkaCluster,
+    commands: Commands,
+    *,
+    throttled: bool,
+    read_racks: Callable[[], Mapping[int, str]] = dict,
+) -> list[Finding]:
     """Return the findings about a cluster. `throttled` says whether the settings ask for a throttle.
+
+    `read_racks` reads the racks that the watch observed last, which is done while a broker that hosts replicas is down.
 
     Raises ClusterError if the cluster cannot be described at all.
     """
     snapshot = cluster.snapshot()
+    racks = read_racks() if snapshot.dead_hosting_brokers else {}
     log_dirs: dict[int, BrokerLogDirs] = {}
     refusals = {LOG_DIRS: _refusal_of(lambda: log_dirs.update(cluster.log_dirs(sorted(snapshot.live))))}
     refusals |= _probe_rights(cluster, snapshot, throttled=throttled)
     hidden = [find_hidden_topics(cluster, snapshot, log_dirs)] if log_dirs else []
     return [
-        describe_cluster(snapshot, cluster.kafka_version, commands, mode=cluster.mode_text),
+        describe_cluster(snapshot, cluster.kafka_version, commands, mode=cluster.mode_text, racks=racks),
         *migration_findings(in_migration=cluster.in_migration),
         capability_finding(cluster.kafka_version),
         *service_findings(snapshot, commands, balances_itself=_balances_itself(cluster, snapshot)),
@@ -115,8 +125,13 @@ def inspect_cluster(cluster: KafkaCluster, commands: Commands, *, throttled: boo
     ]
 
 
-def describe_cluster(snapshot: Snapshot, version: str, commands: Commands, *, mode: str) -> Finding:
-    """Return what the cluster is; a fault while partitions have no leader, a note while brokers are down."""
+def describe_cluster(
+    snapshot: Snapshot, version: str, commands: Commands, *, mode: str, racks: Mapping[int, str] | None = None
+) -> Finding:
+    """Return what the cluster is; a fault while partitions have no leader, a note while brokers are down.
+
+    `racks` are those that brokers had last: with ZooKeeper, Kafka forgets the racks of dead ones.
+    """
     dead = sorted(snapshot.dead_hosting_brokers)
     under = sum(partition.under_replicated for partition in snapshot.partitions.values())
     offline = sum(partition.leader is None for partition in snapshot.partitions.values())
@@ -125,8 +140,9 @@ def describe_cluster(snapshot: Snapshot, version: str, commands: Commands, *, mo
         f"{_name(sorted(snapshot.live))}; {counted(len(snapshot.partitions), 'partition')}, {under} under-replicated."
     )
     if dead:
-        racks = lost_racks_clause(build_view(snapshot, frozenset(dead), {}).lost_racks)
-        sentence += f" Brokers that are down and host replicas: {_name(dead)}{racks}."
+        lost = lost_racks_clause(build_view(snapshot, frozenset(dead), {}, racks).lost_racks)
+        unknown = unknown_racks_message(snapshot, dead, racks or {})
+        sentence += f" Brokers that are down and host replicas: {_name(dead)}{lost}.{unknown and f' {unknown}'}"
     if offline:
         sentence += f" {counted(offline, 'partition', 'has', 'have')} no leader."
         return Finding("kafka", Level.FAULT, sentence, commands.steward("partitions --unavailable-partitions"))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from kafka_steward.assignment import name_brokers
+from kafka_steward.assignment import name_brokers, name_some
 from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal_error
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import KafkaRefused, RequestError
@@ -62,10 +62,9 @@ def refuse_hidden_topics(cluster: ClusterPort, snapshot: Snapshot, log_dirs: Map
     hidden = find_hidden_topics(cluster, snapshot, log_dirs)
     if hidden:
         first, brokers = next(iter(hidden.items()))
-        named = ", ".join(list(hidden)[:_NAMED]) + (f" and {len(hidden) - _NAMED} more" if len(hidden) > _NAMED else "")
         raise RequestError(
-            f"Nothing was planned: Kafka does not let us describe {named}, and a plan would omit the replicas of "
-            f"{first} on {name_brokers(brokers)}. Grant our principal DESCRIBE on every topic, as "
+            f"Nothing was planned: Kafka does not let us describe {name_some(hidden, _NAMED)}, and a plan would "
+            f"omit the replicas of {first} on {name_brokers(brokers)}. Grant our principal DESCRIBE on every topic, as "
             "docs/permissions.md says."
         )
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from kafka_steward.assignment import TopicPartition, begin_with_brokers, counted
+from kafka_steward.assignment import TopicPartition, begin_with_brokers, counted, name_some
 from kafka_steward.errors import PlanError, RequestError, StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.triggers.base import ClusterTrigger
@@ -149,16 +149,12 @@ def _catch_up_result(
         return CheckResult(True, f"All replicas of {partitions} are in sync.", value)
     replicas = sum(len(one.missing) for one in missing)
     which = f"{counted(replicas, 'replica')} of {len(missing)} of {partitions}"
-    left_out = len(missing) - _NAMED
     if behind:
         named = " ".join(one.sentence for one in behind[:_NAMED])
-        more = f" And {left_out} more." if left_out > 0 else ""
+        more = f" And {len(behind) - _NAMED} more." if len(behind) > _NAMED else ""
         return CheckResult(False, f"{which} {'is' if replicas == 1 else 'are'} not in sync. {named}{more}", value)
-    named = ", ".join(f"{one.topic}-{one.partition}" for one in dead[:_NAMED])
-    more = f" and {left_out} more" if left_out > 0 else ""
-    sentence = (
-        f"{which} are on brokers that are not live, and are not waited for: {named}{more}. All others are in sync."
-    )
+    named = name_some([f"{one.topic}-{one.partition}" for one in dead], _NAMED)
+    sentence = f"{which} are on brokers that are not live, and are not waited for: {named}. All others are in sync."
     return CheckResult(True, sentence, value)
 
 

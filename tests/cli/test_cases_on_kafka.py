@@ -17,6 +17,7 @@ from kafka_steward.errors import SandboxFailed
 from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.execution.watch.health import DEFAULT_LIMITS, check_health, health_message, violated_limits
 from kafka_steward.hooks.steward import ClusterSession, StewardHook
+from kafka_steward.journal.observed import BrokerReport
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.client import admin_client
 from tests.airflow_home import Connect
@@ -94,6 +95,10 @@ def test_a_zone_that_is_lost_is_named_and_once_it_is_back_only_what_breaks_the_r
         # With ZooKeeper, Kafka does not say in which rack a dead broker was, and no watch has observed it here.
         unknown = "The rack of broker 2 is not known: Kafka has forgotten it"
         assert (lost in planned, unknown in planned) == (not cluster.zookeeper_mode, cluster.zookeeper_mode)
+        assert (unknown in desk.run("doctor", code=Exit.FAILED)) == cluster.zookeeper_mode
+        assert opened.journal.watch_reports is not None
+        opened.journal.watch_reports.replace_brokers([BrokerReport(2, rack="b")])
+        assert unknown not in desk.run("doctor", code=Exit.FAILED)
         desk.run("apply", file)
         assert health()[0] == [], "no rack but two is there"
         desk.sandbox.restart(2)

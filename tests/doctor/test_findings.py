@@ -130,6 +130,21 @@ def test_the_cluster_is_described_with_what_is_down() -> None:
     assert (told.level, "Brokers that are down and host replicas: 2." in told.sentence) == (Level.NOTE, True)
 
 
+@pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
+def test_a_rack_whose_brokers_are_all_down_is_named_or_said_to_be_unknown(mode: str) -> None:
+    simulator = Simulator.of("1a 2a 3b 4b 5c 6c", "t: 135 246", mode=mode)
+    simulator.kill(1)
+    simulator.kill(2)
+
+    def told(racks: dict[int, str]) -> str:
+        return describe_cluster(simulator.snapshot(), "4.3", ME, mode="any mode", racks=racks).sentence
+
+    forgotten = " The racks of brokers 1 and 2 are not known: Kafka has forgotten them, and no watch has observed them."
+    lost = "down and host replicas: 1, 2 (no broker of rack a is live)."
+    assert told({1: "a", 2: "a", 3: "b"}).endswith(lost)
+    assert (lost in told({}), forgotten in told({})) == ((True, False) if mode == "kraft" else (False, True))
+
+
 def test_replicas_that_lag_are_named_with_the_topics_that_may_have_observers() -> None:
     simulator = Simulator.of("1a 2b 3c", "t: 123 231")
     assert lagging_findings(simulator.snapshot(), [], ME) == []

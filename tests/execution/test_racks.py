@@ -60,8 +60,8 @@ def test_once_a_lost_rack_is_back_health_counts_what_breaks_the_rule_and_a_rebal
     above, message = health()
     assert above == ["rack_violations"]
     assert message.endswith(
-        " 5 partitions (__consumer_offsets-0, t-0, t-1, …) are not spread over the racks as well as can be; rebalance "
-        "with balance=racks repairs only that."
+        " 5 partitions (__consumer_offsets-0, t-0, t-1 and 2 more) are not spread over the racks as well as can be; "
+        "rebalance with balance=racks repairs only that."
     )
     plan = carry_out("rebalance", RACKS)
     assert (plan.proof["replicas_moved"], plan.proof["lower_bound"], plan.proof["gap"]) == (5, 5, 0)

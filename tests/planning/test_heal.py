@@ -116,11 +116,14 @@ def test_unknown_sizes_count_as_zero_and_are_noted() -> None:
     plan = planned(
         snapshot_of(
             [{"broker": 1, "state": "failed"}, {"broker": 2, "state": "live"}, {"broker": 3, "state": "live"}],
-            [{"topic": "t", "partition": 0, "replicas": [1, 2], "bytes": -1}],
+            [
+                {"topic": "t", "partition": 0, "replicas": [1, 2], "bytes": -1},
+                {"topic": "t", "partition": 1, "replicas": [2, 3], "bytes": -1},
+            ],
         )
     )
     assert plan.proof["bytes_moved"] == 0
-    assert plan.proof["notes"] == ["1 partition has no known size; each counts as 0 bytes."]
+    assert plan.proof["notes"] == ["Of 1 partition to copy the size is not known; each counts as 0 bytes."]
 
 
 def test_fill_brings_every_partition_to_its_target() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 
+from kafka_steward.assignment import name_some
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.ports import ClusterPort
@@ -61,9 +62,8 @@ def chosen_by_broker_note(what: str, named: Mapping[Replica, str], held: Mapping
     added = [f"{name} on broker {broker}" for name, broker in named if (name, broker) not in held]
     if not added:
         return ""
-    more = f" and {len(added) - _NAMED} more" if len(added) > _NAMED else ""
     return (
-        f'{what} names a log directory (KIP-113) for {", ".join(added[:_NAMED])}{more}; it is taken as "any": the '
+        f'{what} names a log directory (KIP-113) for {name_some(added, _NAMED)}; it is taken as "any": the '
         "broker chooses the directory of a replica that it does not hold."
     )
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kafka_steward.assignment import Operation, counted, name_brokers
+from kafka_steward.assignment import Operation, counted, name_brokers, name_some
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.execution.moves.states import DONE, filter_unsettled, final_status
@@ -188,9 +188,8 @@ def find_plan_by_prefix(journal: Journal, beginning: str) -> PlanRecord:
 def _still_clause(broken: Sequence[MoveRow]) -> str:
     if not broken:
         return ""
-    more = f" and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
-    named = ", ".join(str(row.topic_partition) for row in broken[:_NAMED])
-    return f" ({len(broken)} still not fully replicated: {named}{more})"
+    named = name_some([row.topic_partition for row in broken], _NAMED)
+    return f" ({len(broken)} still not fully replicated: {named})"
 
 
 #: The scope of a request: cancel the pending moves of a plan (KIP-236), or also roll back its completed moves.

@@ -26,6 +26,7 @@ from kafka_steward.assignment import (
     counted,
     name_brokers,
     name_last_in_sync,
+    name_some,
 )
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import RequestError
@@ -385,8 +386,7 @@ def held_sentence(proof: Mapping[str, Any]) -> str:
         for one in proof.get("pinned") or ()
         if one["reason"] in _HELD
     ]
-    more = f" and {len(held) - _NAMED} more" if len(held) > _NAMED else ""
-    return f"Left as it is for now: {', '.join(held[:_NAMED])}{more}." if held else ""
+    return f"Left as it is for now: {name_some(held, _NAMED)}." if held else ""
 
 
 def staying_sentence(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
@@ -415,11 +415,10 @@ def staying_sentence(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
         why = "max_moves or max_bytes leaves it to a later plan" if waits else "the plan leaves it out"
         why = reason_to_leave(reasons[name]).partition(";")[0] if name in reasons else why
         named.append(f"{name} ({why})")
-    more = f" and {len(staying) - _NAMED} more" if len(staying) > _NAMED else ""
     count = counted(len(staying), "partition", "stays", "stay")
     them = "it" if len(brokers) == 1 else "them"
     begin = begin_with_brokers(brokers, "will not be empty", "will not be empty")
-    return f"{begin}: {count} on {them}: {', '.join(named)}{more}."
+    return f"{begin}: {count} on {them}: {name_some(named, _NAMED, len(staying))}."
 
 
 def _partitions_on(brokers: Collection[int], partitions: pa.Table) -> Iterator[tuple[TopicPartition, Sequence[int]]]:
@@ -454,10 +453,8 @@ def left_sentence(proof: ProofSummary) -> str:
     """Return how many partitions a plan left, why, and the first few of each reason; empty without any."""
     total, clauses = sum(proof.left_counts.values()), []
     for reason, count in proof.left_counts.items():
-        names = [str(TopicPartition(*each[:2])) for each in proof.left if each.reason == reason][:_NAMED]
-        more = count - len(names)
-        named = ", ".join(names) + (f"{' and ' if names else ''}{more} more" if more else "")
-        clauses.append(f"{named} ({reason_to_leave(reason).partition(';')[0]})")
+        names = [TopicPartition(*each[:2]) for each in proof.left if each.reason == reason]
+        clauses.append(f"{name_some(names, _NAMED, count)} ({reason_to_leave(reason).partition(';')[0]})")
     return f"Its plan left {counted(total, 'partition')}: {'; '.join(clauses)}." if total else ""
 
 
@@ -612,12 +609,10 @@ class DrainStatus:
         """Return a message: the remaining replicas, and the next action of the operator."""
         it, they_are = "it" if len(self.brokers) == 1 else "them", begin_with_brokers(self.brokers, "is", "are")
         if self.assigned:
-            shown = ", ".join(str(each) for each in self.assigned[:_NAMED])
-            more = f" and {len(self.assigned) - _NAMED} more" if len(self.assigned) > _NAMED else ""
             are, them = ("is", "it") if len(self.assigned) == 1 else ("are", "them")
             return (
-                f"{they_are} not empty yet: {shown}{more} {are} still assigned there; drain again once nothing keeps "
-                f"{them} there, and do not stop {it} before."
+                f"{they_are} not empty yet: {name_some(self.assigned, _NAMED)} {are} still assigned there; "
+                f"drain again once nothing keeps {them} there, and do not stop {it} before."
             )
         unassigned = f"{begin_with_brokers(self.brokers, 'no longer has', 'no longer have')} an assigned replica"
         if self.undeleted_logs:

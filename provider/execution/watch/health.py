@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from kafka_steward.assignment import TopicPartition, begin_with_brokers, counted
+from kafka_steward.assignment import TopicPartition, begin_with_brokers, counted, name_some
 from kafka_steward.cluster.health import (
     CopiedBytes,
     Health,
@@ -168,7 +168,7 @@ def _rack_message(health: Health) -> str:
     count = len(health.rack_violations)
     if not count:
         return ""
-    some = ", ".join(map(str, health.rack_violations[:_NAMED])) + (", …" if count > _NAMED else "")
+    some = name_some(health.rack_violations, _NAMED)
     subject = f"1 partition ({some}) is" if count == 1 else f"{count} partitions ({some}) are"
     return f" {subject} not spread over the racks as well as can be; rebalance with balance=racks repairs only that."
 
@@ -176,7 +176,7 @@ def _rack_message(health: Health) -> str:
 def _hidden_topics_message(health: Health) -> str:
     if not health.hidden_topics:
         return ""
-    some = ", ".join(health.hidden_topics[:_NAMED]) + (", …" if len(health.hidden_topics) > _NAMED else "")
+    some = name_some(health.hidden_topics, _NAMED)
     message = f" {len(health.hidden_topics)} topics are hidden from us ({some})"
     return f"{message}: grant our principal DESCRIBE on every topic, as docs/permissions.md says."
 
@@ -193,5 +193,4 @@ def _reassigning_message(health: Health) -> str:
 def _format_count(names: Collection[TopicPartition], what: str) -> str:
     if not names:
         return f"0 are {what}"
-    some = ", ".join(str(name) for name in list(names)[:_NAMED])
-    return f"{len(names)} {'is' if len(names) == 1 else 'are'} {what} ({some}{', …' if len(names) > _NAMED else ''})"
+    return f"{len(names)} {'is' if len(names) == 1 else 'are'} {what} ({name_some(names, _NAMED)})"

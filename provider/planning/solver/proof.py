@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kafka_steward.assignment import GIVEN_OPERATIONS, Operation, counted
+from kafka_steward.assignment import EVEN_OPERATIONS, GIVEN_OPERATIONS, Operation, counted
 from kafka_steward.planning.files.options import Options
 from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.fair_shares import rack_spread_violated
@@ -170,6 +170,7 @@ def _count_changes(candidate: CandidatePlan, brokers: Brokers) -> dict[str, int]
         "rack_violations_before": int(rack_spread_violated(rows.row, rows.broker, len(rows), brokers).sum()),
         "rack_violations_after": int(rack_spread_violated(candidate.row, candidate.broker, len(rows), brokers).sum()),
         "partitions_without_size": int(rows.unsized.sum()),
+        "copied_without_size": int(rows.unsized[np.unique(added)].sum()),
         **_count_lost_racks(candidate, brokers),
     }
 
@@ -246,10 +247,11 @@ def proof_fields(measures: Measures, brokers: Brokers, operation: Operation, opt
     busiest = max(int(np.max(measures.bytes_in, initial=0)), int(np.max(measures.bytes_out, initial=0)))
     names = ("topic", "partition", "reason")
     left = [dict(zip(names, values, strict=True)) for values in sorted(measures.not_planned)]
-    unknown = counts["partitions_without_size"]
-    notes = (
-        [f"{counted(unknown, 'partition', 'has', 'have')} no known size; each counts as 0 bytes."] if unknown else []
-    )
+    # Even disks depend on all sizes, and another plan on those of the partitions that it copies.
+    by_bytes = operation in EVEN_OPERATIONS and options.balance == "bytes"
+    unknown = counts["partitions_without_size" if by_bytes else "copied_without_size"]
+    of = f"Of {counted(unknown, 'partition')}{'' if by_bytes else ' to copy'}"
+    notes = [f"{of} the size is not known; each counts as 0 bytes."] if unknown else []
     return {
         "operation": operation.value,
         "options": options.to_json(operation),
