@@ -15,7 +15,14 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 from kafka_steward.errors import SettingError, StewardError
 from kafka_steward.escaping import printable, printable_lines
 from kafka_steward.hooks.context import actor_of, hook_of, is_scheduled, requester_of
-from kafka_steward.operators.base import Notifiers, fail_without_retry, notify, open_session, to_notifier_list
+from kafka_steward.operators.base import (
+    Notifiers,
+    fail_without_retry,
+    notify,
+    open_session,
+    to_notifier_list,
+    tools_connection,
+)
 from kafka_steward.operators.links import LinkedToPlan
 from kafka_steward.operators.plan_folders import read_plan_page, read_task_plan, read_task_snapshot
 
@@ -156,8 +163,10 @@ class ApprovePlanOperator(LinkedToPlan, ApprovalOperator):
         with fail_without_retry():
             read_plan_page(self.plan)
         # Not the stored page: whoever may write XComs and the workspace could replace it together with its digest.
-        by = requester_of(context)
-        request = make_approval_request(plan, snapshot, connection=self.conn_id, requested_by=by, rates=rates)
+        by, tools = requester_of(context), tools_connection(hook_of(self, context))
+        request = make_approval_request(
+            plan, snapshot, connection=self.conn_id, requested_by=by, rates=rates, tools=tools
+        )
         self.subject, self.body = request.subject, request.body
         self.assigned_users = self._remaining_approvers(context)
         self.log.info("%s\n%s", printable(self.subject), printable_lines(self.body))

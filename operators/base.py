@@ -75,6 +75,13 @@ class StewardOperator(BaseOperator):
         return hook.journal(hook.cluster_id())
 
 
+def tools_connection(hook: StewardHook) -> str:
+    """Return the options by which Kafka's own tools connect to the cluster of the hook."""
+    from kafka_steward.doctor.findings import Commands
+
+    return Commands.of(hook.conn_id, hook.access.client, hook.access.bootstrap).connection
+
+
 def open_session(hook: StewardHook) -> ClusterSession:
     """Return the hook's open cluster and journal. Raises a StewardError that a retry may resolve.
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import util
 from inspect import signature
@@ -22,7 +22,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from kafka_steward.arrow import leave_out_pandas
 from kafka_steward.assignment import BALANCING_OPERATIONS, counted
-from kafka_steward.errors import PlanError, PlanningFailed, SettingError
+from kafka_steward.errors import PlanError, PlanningFailed, SettingError, StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import hook_of
 from kafka_steward.hooks.spark import (
@@ -33,7 +33,7 @@ from kafka_steward.hooks.spark import (
     mask_credentials,
     offer_local_connection,
 )
-from kafka_steward.operators.base import Notifiers, fail_without_retry, to_notifier_list
+from kafka_steward.operators.base import Notifiers, fail_without_retry, to_notifier_list, tools_connection
 from kafka_steward.operators.links import LinkedToPlan
 from kafka_steward.operators.plan_folders import parse_uri_and_digest, write_plan_page
 from kafka_steward.operators.review import review_plan, stop_or_go_on
@@ -165,15 +165,16 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
             except PlanningFailed:
                 reading.result()
                 raise
-        return self._check_result(uri, reading.result())
+        return self._check_result(uri, reading.result(), context)
 
-    def _check_result(self, uri: str, snapshot: SnapshotFolder) -> dict[str, Any]:
+    def _check_result(self, uri: str, snapshot: SnapshotFolder, context: Context) -> dict[str, Any]:
         """Return the plan that the job wrote for the snapshot, checked, with its page."""
         from kafka_steward.planning.files.formats import read_plan
 
         plan = read_plan(uri)
         _check_plan(snapshot, plan)
-        return {**self._plan_result(uri, plan), "page_digest": write_plan_page(uri, plan, snapshot)}
+        found, page_digest = self._plan_result(uri, plan, snapshot), self._write_page(uri, plan, snapshot, context)
+        return {**found, "page_digest": page_digest}
 
     def _configure_spark(self, found: SparkCluster, uri: str) -> SparkCluster:
         """Return the Spark with this task's own archive, if any, after all that can be known is checked.
@@ -244,10 +245,21 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
         elif self._hook is not None:
             super().on_kill()
 
-    def _plan_result(self, uri: str, plan: PlanFolder) -> dict[str, Any]:
+    def _write_page(self, uri: str, plan: PlanFolder, snapshot: SnapshotFolder, context: Context) -> str:
+        """Write the page about the plan, with the rates that others have set unless the cluster cannot be asked."""
+        from kafka_steward.execution.throttles.leftovers import read_external_rates
+
+        rates, hook = None, hook_of(self, context)
+        with suppress(StewardError), hook.open() as opened:
+            rates = read_external_rates(opened.cluster, opened.journal, leaders=opened.settings.throttle_leaders)
+        return write_plan_page(uri, plan, snapshot, rates=rates, connection=tools_connection(hook))
+
+    def _plan_result(self, uri: str, plan: PlanFolder, snapshot: SnapshotFolder) -> dict[str, Any]:
+        from kafka_steward.execution.plans.report import partitions_in_need
+
         self.linked_plan, proof = plan.digest, plan.proof
         numbers = {name: proof.get(name) for name in ("replicas_moved", "bytes_moved", "lower_bound")}
-        unplaced = len(proof.get("unplaced") or ())
+        unplaced = len(partitions_in_need(proof.get("unplaced") or (), proof, snapshot))
         moves = (
             f"moves {numbers['replicas_moved']} replicas of {len(plan.moves)} partitions (no plan can move fewer than "
         )

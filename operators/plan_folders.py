@@ -44,12 +44,15 @@ def read_task_snapshot(made: Any) -> SnapshotFolder:
     return read_snapshot(parse_uri_and_digest(made, "snapshot")[0])
 
 
-def write_plan_page(uri: str, plan: PlanFolder, snapshot: SnapshotFolder) -> str:
-    """Write the page about a plan beside it. Returns the page's digest, which covers the plan's digest too."""
+def write_plan_page(uri: str, plan: PlanFolder, snapshot: SnapshotFolder, **of_rates: Any) -> str:
+    """Write the page about a plan beside it. Returns the page's digest, which covers the plan's digest too.
+
+    `of_rates` is what `plan_summary` is to say of the rates of others.
+    """
     from kafka_steward.execution.plans.report import plan_summary
     from kafka_steward.planning.files.storage import Folder
 
-    page = plan_summary(plan, snapshot)
+    page = plan_summary(plan, snapshot, **of_rates)
     Folder(uri, "plan").write_text(PAGE, page)
     return _page_digest(plan.digest, page)
 

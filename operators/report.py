@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_steward.assignment import TopicPartition, counted, name_brokers, name_some
+from kafka_steward.commands import command_line
 from kafka_steward.escaping import printable
 from kafka_steward.operators.base import Notifiers, StewardOperator, notify, to_notifier_list
 from kafka_steward.operators.links import LinkedToPlan
@@ -193,11 +194,12 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
     def _unplaced_sentence(self, ended: _EndedPlan) -> str:
         from kafka_steward.execution.plans.report import left_sentence
 
-        number = self.plan.get("unplaced")
-        if ended.proof is not None and ended.proof.left and (number or self.verify == "heal"):
-            them = "it" if sum(ended.proof.left_counts.values()) == 1 else "them"
-            listed = f"`airflow kafka-steward show {self.plan['digest'][:12]}` lists {them} with what to do."
-            return f" {left_sentence(ended.proof)} {listed}"
+        number, proof = self.plan.get("unplaced"), ended.proof
+        if proof is not None and proof.left:
+            them = "it" if sum(proof.left_counts.values()) == 1 else "them"
+            show = command_line(f"show {self.plan['digest'][:12]}", self.conn_id)
+            listed = f"`{show}` lists {them} with what to do."
+            return f" {left_sentence(proof, number)} {listed}"
         if not number:
             return ""
         left = counted(number, "partition")
@@ -266,7 +268,7 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
 
     def _heal_message(self, ended: _EndedPlan, snapshot: Snapshot, *, done: bool) -> str:
         """Return the message about the brokers, which begins with what is missing if not all is `done`."""
-        from kafka_steward.execution.plans.lifecycle import REPEATED, is_fully_replicated
+        from kafka_steward.execution.plans.lifecycle import is_fully_replicated, repeated_sentence
         from kafka_steward.execution.plans.report import NOTHING_TO_MOVE
         from kafka_steward.journal.records import MoveState
 
@@ -289,7 +291,7 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
         abandoned = f" {record.reason.rstrip('.')}." if self._final_status(ended) == "abandoned" else ""
         again = sum(row.state is MoveState.COMPLETED and not is_fully_replicated(row, snapshot) for row in ended.rows)
         made = outcome.account("repaired", left=self._count_left(ended), again=again)
-        repeated = f" {REPEATED.format(record.failed_brokers[0])}" if record.repeats and outcome.not_done else ""
+        repeated = f" {repeated_sentence(record, self.conn_id)}" if record.repeats and outcome.not_done else ""
         return f"{missing}: {made}{repeated}{abandoned}{self._unplaced_sentence(ended)}{back and f' {back}'}"
 
     def _count_left(self, ended: _EndedPlan) -> int:

@@ -5,17 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafka_steward.assignment import Assignment, TopicPartition, counted
 from kafka_steward.cli import Exit
 from kafka_steward.cli.show import plan_facts
 from kafka_steward.cli.verb import CommandContext, print_error
-from kafka_steward.cluster.state import Partition
+from kafka_steward.cluster.state import Snapshot
 from kafka_steward.document_api.request_status import BEGINS, misplaced_sentence
 from kafka_steward.errors import ClusterError, LockLost
-from kafka_steward.execution.cluster_queries import HIDDEN
+from kafka_steward.execution.moves.recovery import gone_reason
 from kafka_steward.execution.plans.lifecycle import (
     abandon_plan,
     change_plan_throttle,
@@ -41,17 +41,10 @@ class PartitionStatus:
 def partition_statuses(
     record: PlanRecord,
     rows: Sequence[MoveRow],
-    found: Mapping[TopicPartition, Partition],
-    hidden: Collection[str] = frozenset(),
+    snapshot: Snapshot,
 ) -> list[PartitionStatus]:
-    """Return the status of each partition of the plan, compared with the cluster's current state. Pure.
-
-    `hidden` are the topics that we may not describe.
-    """
-    return [
-        PartitionStatus(row.topic_partition, *_partition_status(record, row, found.get(row.topic_partition), hidden))
-        for row in rows
-    ]
+    """Return the status of each partition of the plan, compared with the cluster's current state. Pure."""
+    return [PartitionStatus(row.topic_partition, *_partition_status(record, row, snapshot)) for row in rows]
 
 
 def overall_exit(statuses: Sequence[PartitionStatus]) -> Exit:
@@ -60,16 +53,11 @@ def overall_exit(statuses: Sequence[PartitionStatus]) -> Exit:
     return next((code for code in (Exit.UNFINISHED, Exit.FAILED) if code in codes), Exit.DONE)
 
 
-def _partition_status(
-    record: PlanRecord, row: MoveRow, now: Partition | None, hidden: Collection[str]
-) -> tuple[Exit, str]:
-    name = row.topic_partition
-    if now is None and name.topic in hidden:
-        return Exit.FAILED, f"{BEGINS} {name} cannot be verified: {HIDDEN}."
-    if now is None:
-        return Exit.FAILED, f"{BEGINS} {name} cannot be verified: the partition no longer exists."
-    if None not in (row.move.topic_id, now.topic_id) and row.move.topic_id != now.topic_id:
-        return Exit.FAILED, f"{BEGINS} {name} cannot be verified: its topic was deleted and re-created."
+def _partition_status(record: PlanRecord, row: MoveRow, snapshot: Snapshot) -> tuple[Exit, str]:
+    name, now = row.topic_partition, snapshot.partitions.get(row.topic_partition)
+    gone = gone_reason(row.move, snapshot)
+    if gone is not None or now is None:
+        return Exit.FAILED, f"{BEGINS} {name} cannot be verified: {gone}."
     if now.reassigning:
         return Exit.UNFINISHED, f"{BEGINS} {name} is still in progress."
     unmoved = row.state in {MoveState.DROPPED, MoveState.FAILED}
@@ -100,7 +88,7 @@ def verify(call: CommandContext) -> Exit:
         record = resolve_plan(opened.journal, call.arguments.plan, "verify")
         rows = opened.journal.plans.rows(record.digest)
         snapshot = opened.cluster.snapshot(sorted({row.move.topic for row in rows}))
-        verified = partition_statuses(record, rows, snapshot.partitions, snapshot.hidden)
+        verified = partition_statuses(record, rows, snapshot)
         released, unreleased = _release_throttles(call, opened)
     moves = [{**each.partition._asdict(), "exit": int(each.code), "sentence": each.sentence} for each in verified]
     throttles = {"throttles_released": released, "throttles_unreleased": unreleased}

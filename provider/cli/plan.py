@@ -17,8 +17,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -36,6 +34,7 @@ from kafka_steward.execution.plans.readiness import check_readiness
 from kafka_steward.execution.plans.report import (
     constraint_regressions,
     held_sentence,
+    partitions_in_need,
     plan_tables,
     staying_sentence,
     stricter_rates,
@@ -127,30 +126,10 @@ plan_drain = partial(_plan, operation=Operation.DRAIN)
 plan_replication_factor = partial(_plan, operation=Operation.SET_REPLICATION_FACTOR)
 
 
-def _partitions_in_need(
-    unplaced: Mapping[TopicPartition, str], proof: Mapping[str, Any], snapshot: SnapshotFolder
-) -> Iterator[TopicPartition]:
-    """Yield the partitions that the operation would have changed: not those without a leader that it has no need to."""
-    operation, options = Operation(proof["operation"]), proof.get("options") or {}
-    draining = set(proof.get("brokers_draining") or ())
-    topics = pa.array(sorted({name.topic for name in unplaced}))
-    chosen = snapshot.partitions.filter(pc.is_in(snapshot.partitions["topic"], topics))
-    for row in chosen.select(["topic", "partition", "replicas"]).to_pylist():
-        name, replicas = TopicPartition(row["topic"], row["partition"]), row["replicas"]
-        if unplaced.get(name) not in {"all_replicas_lost", "no_leader"}:
-            needed = name in unplaced
-        elif operation is Operation.SET_REPLICATION_FACTOR:
-            needed = len(replicas) != options.get("replication_factor")
-        else:
-            needed = operation in {Operation.HEAL, Operation.FILL} or not draining.isdisjoint(replicas)
-        if needed:
-            yield name
-
-
 def _judge_completeness(plan: PlanFolder, snapshot: SnapshotFolder) -> Exit:
     """Return the exit code: a script has to notice that partitions are left, also if the plan of the others is good."""
-    unplaced = {TopicPartition(one["topic"], one["partition"]): one["reason"] for one in plan.proof["unplaced"]}
-    left = list(_partitions_in_need(unplaced, plan.proof, snapshot)) if unplaced else []
+    unplaced = plan.proof["unplaced"]
+    left = partitions_in_need(unplaced, plan.proof, snapshot)
     if not left:
         return Exit.DONE
     named = (
@@ -410,7 +389,7 @@ def _plan_lines(plan: PlanFolder, snapshot: SnapshotFolder, stricter: Sequence[E
     lines = [f"plan {plan.digest[:12]}: {plan.proof.get('operation')}"]
     lines += [f"  {name.ljust(width)}  {value}" for name, value in tables.costs]
     lines += ["", *Table(tuple(tables.broker_columns), list(tables.brokers)).lines()]
-    lines += ["", *Table(tuple(tables.move_columns), list(tables.moves)).lines()]
+    lines += ["", *Table(tuple(tables.move_columns), list(tables.moves)).lines()] if tables.moves else []
     lines += [f"... and {counted(len(plan.moves) - _SHOWN, 'more move')}"] if len(plan.moves) > _SHOWN else []
     told = [
         *filter(None, [staying_sentence(plan, snapshot)]),

@@ -114,12 +114,13 @@ def _status_facts(
     dead = snapshot.dead_hosting_brokers
     view = build_view(snapshot, dead, {}, last_racks(journal) if dead else None)
     decision = decide_failures(journal, view, failures, now_ms=now_ms, settings=opened.settings)
-    why = outage_text(dead, view.known, decision.not_counted, opened.settings, healing=decision.due)
+    not_counted, due, conn_id = decision.not_counted, decision.due, journal.conn_id
+    why = outage_text(dead, view.known, not_counted, opened.settings, healing=due, conn_id=conn_id)
     notes = filter(
         None,
         (
             why and f"{begin_with_brokers(sorted(dead), 'is', 'are')} down: {why}",
-            not_counted_text(decision.not_counted, but=decision.due),
+            not_counted_text(not_counted, but=due, conn_id=conn_id),
             view.lost_racks and f"brokers are down{lost_racks_clause(view.lost_racks)}",
         ),
     )

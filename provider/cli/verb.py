@@ -9,7 +9,6 @@ import csv
 import getpass
 import json
 import os
-import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from kafka_steward.cli import Exit
+from kafka_steward.commands import command_line
 from kafka_steward.doctor.findings import Commands
 from kafka_steward.errors import StewardError
 from kafka_steward.escaping import escape_csv_cell, printable
@@ -127,7 +127,7 @@ class CommandContext:
 
     def command_line(self, words: str) -> str:
         """Return a command line for the same cluster, which the user may run next."""
-        return f"airflow kafka-steward {words} --cluster {shlex.quote(self.arguments.cluster)}"
+        return command_line(words, self.arguments.cluster)
 
 
 #: The function of a verb. Raises StewardError, whose text is one message; None means that the request was completed.

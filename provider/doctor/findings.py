@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
+from kafka_steward.commands import command_line
 from kafka_steward.errors import StewardError
 
 #: Whom Kafka sees without a login.
@@ -111,7 +112,7 @@ class Commands:
 
     def steward(self, words: str) -> str:
         """Return a command of our own for this cluster."""
-        return f"airflow kafka-steward {words} --cluster {shlex.quote(self.conn_id)}"
+        return command_line(words, self.conn_id)
 
     def grant(self, resource: str, operation: str) -> str:
         """Return the command that grants us `operation`; `resource` is an option of kafka-acls, such as `--cluster`."""

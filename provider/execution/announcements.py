@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from kafka_steward.commands import command_line
 from kafka_steward.errors import DocumentError, RequestError
 from kafka_steward.escaping import utc_text
 from kafka_steward.journal import paths
@@ -152,6 +153,13 @@ def disabled_reason(tree: Documents) -> str:
     """Return by whom, since when and why reassignments are disabled, as a clause; empty when they are enabled."""
     disabled = read_disabled(tree)
     return "" if disabled is None else disabled.clause
+
+
+def disabled_advice(journal: Journal) -> str:
+    """Return the same, and how a person enables them."""
+    why = disabled_reason(journal.tree)
+    enable = command_line("enable", journal.conn_id)
+    return why and f"{why}; to enable them, run {enable}, or delete {paths.REASSIGN_CANCEL}"
 
 
 def disable_reassignment(journal: Journal, *, who: Actor, reason: str) -> str:

@@ -114,13 +114,9 @@ class ClusterPort(Protocol):
 
 @dataclass(frozen=True)
 class ClusterContext:
-    """One cluster with its journal and settings, and the actor whom the audit trail names for each change.
-
-    `conn_id` is the Airflow connection by which they were opened, None without one.
-    """
+    """One cluster with its journal and settings, and the actor whom the audit trail names for each change."""
 
     cluster: ClusterPort
     journal: Journal
     settings: Settings
     actor: Actor
-    conn_id: str | None = None

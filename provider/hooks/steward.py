@@ -104,7 +104,7 @@ class ClusterSession:
 
     def context(self, actor: Actor) -> ClusterContext:
         """Return the context of changes by `actor`."""
-        return ClusterContext(self.cluster, self.journal, self.settings, actor, self.access.conn_id)
+        return ClusterContext(self.cluster, self.journal, self.settings, actor)
 
     def add_close_callback(self, close: Callable[[], None]) -> None:
         """Call `close` before the connections are closed: dependent resources are closed first."""
@@ -220,6 +220,7 @@ class StewardHook(BaseHook):
         zookeeper = self.access.zookeeper
         options = None if zookeeper is None else replace(zookeeper, kafkas=kafkas)
         journal = open_journal(self.journal_url, cluster_id, zookeeper=options, compare=compare)
+        journal.conn_id = self.access.conn_id
         try:
             if journal.identity is not None:
                 journal.identity.require_same_journal(self.expected_origin)

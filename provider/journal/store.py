@@ -54,6 +54,8 @@ class Journal:
         pair: Callable[[], Identity] | None = None,
     ) -> None:
         self.cluster_id = cluster_id
+        #: The Airflow connection by which it was opened, for the commands that messages suggest; None without one.
+        self.conn_id: str | None = None
         self.tree = tree
         self.state = state
         self.audit = audit

@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
 
+from kafka_steward.commands import command_line
 from kafka_steward.page_data.clusters import ClusterSummary
 from kafka_steward.ui.access import PendingApproval, WorkflowDag
 
@@ -193,7 +194,7 @@ class ButtonMaker:
             fields=offer.fields,
             refusal=refusal,
             # They need neither the page nor the DAG.
-            commands=tuple(_steward_command(verb.format(plan=plan), self.conn_id) for verb in offer.verbs),
+            commands=tuple(command_line(verb.format(plan=plan), self.conn_id) for verb in offer.verbs),
             follow=f"{self.base}/dags/{path}/runs/",
             danger=offer.danger,
         )
@@ -233,10 +234,6 @@ class ButtonMaker:
         )
 
 
-def _steward_command(verb: str, conn_id: str) -> str:
-    return f"airflow kafka-steward {verb} --cluster {shlex.quote(conn_id)}"
-
-
 def _answer_command(url: str, option: str) -> str:
     """Return the call of Airflow's REST API that answers: no command of Airflow does."""
     headers = "-H 'Authorization: Bearer TOKEN' -H 'Content-Type: application/json'"
@@ -261,11 +258,11 @@ def night_commands(conn_id: str, dags: Sequence[WorkflowDag]) -> list[NightComma
     reason = "--reason 'stop everything'"
     return [
         NightCommand(
-            f"{_steward_command('disable', conn_id)} {reason}",
+            f"{command_line('disable', conn_id)} {reason}",
             "No new move starts, whoever asks for it.",
         ),
         NightCommand(
-            f"{_steward_command('cancel --all', conn_id)} {reason}",
+            f"{command_line('cancel --all', conn_id)} {reason}",
             "Moves in flight return to their original replicas, and the plans' throttles are removed.",
         ),
         _pause_command(dags),
@@ -274,7 +271,7 @@ def night_commands(conn_id: str, dags: Sequence[WorkflowDag]) -> list[NightComma
 
 def resume_command(conn_id: str) -> str:
     """Return the command after which moves may start again."""
-    return _steward_command("enable", conn_id)
+    return command_line("enable", conn_id)
 
 
 def _pause_command(dags: Sequence[WorkflowDag]) -> NightCommand:

@@ -123,6 +123,7 @@ def new_scene(monkeypatch: pytest.MonkeyPatch, folder: Path, journal: Journal | 
     if journal is not None:
         simulator.cluster_id = journal.cluster_id
     scene = Scene(simulator, journal or memory_journal(simulator), folder)
+    scene.journal.conn_id = CLUSTER
     monkeypatch.setattr("kafka_steward.hooks.steward.StewardHook", scene.hook)
     monkeypatch.setattr("kafka_steward.cli.foreground.sleep", scene.wait)
     monkeypatch.setattr("kafka_steward.triggers.base.ClusterWorker.submit", lambda _, call: scene.submit(call))

@@ -341,7 +341,7 @@ def test_a_plan_that_ended_otherwise_than_asked_for_has_failed(
     assert told.out == ""
     assert told.err.splitlines()[-7:] == [
         scene.plan.reason,
-        *(f"t-{number} was not moved: the topic was deleted" for number in range(4)),
+        *(f"t-{number} was not moved: its topic was deleted" for number in range(4)),
         "To show it:",
         f"  airflow kafka-steward show {scene.plan.digest[:12]} --cluster {CLUSTER}",
     ]

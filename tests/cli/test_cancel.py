@@ -196,7 +196,11 @@ def test_what_a_rollback_leaves_alone_of_a_topic_made_anew_is_counted_wherever_i
     assert scene.call("show", str(undone.rolled_back_by), "--output", "json") == 0
     assert [each["topic"] for each in json.loads(capsys.readouterr().out)["left_alone"]] == ["anew", "flying", "gone"]
     assert scene.call("verify", digest) == 1
-    assert "do not have their original replicas." in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert "do not have their original replicas." in told.err
+    seen = [line for line in told.out.splitlines() if "cannot be verified" in line]
+    clauses = [each.partition(" was left alone: ")[2] for each in named]
+    assert sorted(line.partition("cannot be verified: ")[2] for line in seen) == sorted(f"{why}." for why in clauses)
     assert scene.call("plans") == 0
     assert "3 partitions left alone" in capsys.readouterr().out
 
@@ -267,9 +271,10 @@ def test_a_reason_may_be_left_out(half: Scene, words: list[str]) -> None:
 
 
 def test_a_plan_that_is_unknown(half: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    found = "In the journal of cluster simulated, no plan begins with beef; see"
     for words in ("show", "audit --plan", "resume", "cancel --reason x", "abandon --reason x"):
         assert half.call(*words.split(), "beef") == 1
-        assert "In the journal of cluster simulated, no plan begins with beef; see `plans`." in capsys.readouterr().err
+        assert f"{found} `airflow kafka-steward plans --cluster {CLUSTER}`." in capsys.readouterr().err
     assert half.plan.cancel is None
 
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cli import Exit
 from kafka_steward.errors import ClusterUnreachable, JournalUnreachable, SettingError
+from kafka_steward.execution.announcements import disabled_advice
 from kafka_steward.execution.watch.failures import FailureDetector
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord
@@ -21,7 +23,7 @@ from kafka_steward.journal.records import EMPTY_BROKERS, FILL_EVENT, PENDING_REP
 from kafka_steward.journal.state import ONLY
 from kafka_steward.journal.tree import Node
 from kafka_steward.settings import Settings
-from tests.cli.scene import Scene
+from tests.cli.scene import CLUSTER, Scene
 from tests.protocol.simulated_watch import document
 from tests.simulated_plan import WHO
 
@@ -62,6 +64,22 @@ def test_of_a_broker_that_hosts_only_what_is_lost_no_heal_is_announced(
     looked = detector.poll()
     assert "no heal can move what broker 9 hosted: no replica of it is live" in looked.sentence
     assert "will be healed" not in looked.sentence
+
+
+def test_each_command_that_a_message_suggests_names_the_cluster(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of an outage, a report in it, a report that cannot be withdrawn, no plan, an unknown one, and held moves."""
+    scene.simulator.kill(1)
+    scene.simulator.kill(2)
+    told = []
+    for words in ("status", "failed 1 --reason x", "failed 4 --withdraw", "resume", "verify beef"):
+        scene.call(*words.split())
+        told += re.findall(r"airflow kafka-steward [^`.,;\n]*", "".join(capsys.readouterr()))
+    assert scene.call("disable", "--reason", "racks") == Exit.DONE
+    told += re.findall(r"airflow kafka-steward [^`.,;\n]*", disabled_advice(scene.journal))
+    suggested = ["failed 1", "failed 2", "cancel", "plans", "plans", "enable"]
+    assert told == [f"airflow kafka-steward {each} --cluster {CLUSTER}" for each in suggested]
 
 
 def test_a_failure_is_reported_and_withdrawn(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:

@@ -380,6 +380,7 @@ def test_a_partition_without_a_live_replica_is_left_named_and_in_nobodys_way(
     assert scene.call("plan", *words, "--file", str(file)) == in_need
     out, err = capsys.readouterr()
     assert f"left as it is: old-0: {GONE.format(4)}, or delete the topic" in out
+    assert ("partition  from" in out) == file.exists(), "of a plan without moves, no table of them"
     needs = "old-0 needs a change and stays as before. The plan has the reason of each, and is of the others.\n"
     assert (needs in err) == in_need
     if words[0] == "heal" or "racks" in words:

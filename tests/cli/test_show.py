@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.assignment import Move
 from kafka_steward.cli import Exit
 from kafka_steward.cli.manage import overall_exit, partition_statuses
 from kafka_steward.cli.show import late_step_lines
-from kafka_steward.cluster.state import Partition
+from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.cluster_queries import HIDDEN
 from kafka_steward.execution.plans.progress_reports import proof_summary
 from kafka_steward.execution.plans.runner import PlanRunner
@@ -356,6 +356,12 @@ RATE = "follower.replication.throttled.rate"
 W, S, C, D = MoveState.WAITING, MoveState.SUBMITTED, MoveState.COMPLETED, MoveState.DROPPED
 RUNNING, DONE, CANCELLED, BACK = PlanStatus.RUNNING, PlanStatus.COMPLETED, PlanStatus.CANCELLED, PlanStatus.ROLLED_BACK
 COMPLETED = "Reassignment of partition t-0 is completed."
+
+
+def snapshot_of(*partitions: Partition) -> Snapshot:
+    return Snapshot("c", 0, {}, {each.topic_partition: each for each in partitions})
+
+
 ASTRAY = "There is no active reassignment of partition t-0, but replica set is 1,3,2 rather than 4,2,3."
 
 
@@ -373,7 +379,7 @@ ASTRAY = "There is no active reassignment of partition t-0, but replica set is 1
             C,
             None,
             Exit.FAILED,
-            "Reassignment of partition t-0 cannot be verified: the partition no longer exists",
+            "Reassignment of partition t-0 cannot be verified: its topic was deleted.",
         ),
         (CANCELLED, D, (1, 2, 3), Exit.DONE, "Reassignment of partition t-0 was rolled back."),
         (CANCELLED, C, (4, 2, 3), Exit.DONE, COMPLETED),
@@ -390,7 +396,7 @@ def test_each_partition_has_a_status(
     replicas = now if isinstance(now, tuple) else (1, 2, 3, 4)
     adding = (4,) if now == "moving" else ()
     partition = Partition("t", 0, replicas, frozenset(replicas), replicas[0], adding=adding)
-    found = {} if now is None else {TopicPartition("t", 0): partition}
+    found = snapshot_of() if now is None else snapshot_of(partition)
     row = MoveRow(MOVE, state=state, detail="why." if state is D else "")
     (standing,) = partition_statuses(PlanRecord("d", "c", "apply", status=status), [row], found)
     assert standing.code is code
@@ -401,13 +407,14 @@ def test_each_partition_has_a_status(
 def test_a_recreated_topic_is_named() -> None:
     row = MoveRow(replace(MOVE, topic_id="id1"), state=C)
     anew = Partition("t", 0, (4, 2, 3), frozenset({4}), 4, "id2")
-    (standing,) = partition_statuses(PlanRecord("d", "c", "apply", status=DONE), [row], {anew.topic_partition: anew})
+    (standing,) = partition_statuses(PlanRecord("d", "c", "apply", status=DONE), [row], snapshot_of(anew))
     assert standing.code is Exit.FAILED
     assert standing.sentence.endswith("t-0 cannot be verified: its topic was deleted and re-created.")
 
 
 def test_a_topic_that_we_may_not_describe_is_not_reported_as_gone() -> None:
-    (standing,) = partition_statuses(PlanRecord("d", "c", "apply", status=DONE), [MoveRow(MOVE, state=C)], {}, {"t"})
+    record, hidden = PlanRecord("d", "c", "apply", status=DONE), replace(snapshot_of(), hidden=frozenset("t"))
+    (standing,) = partition_statuses(record, [MoveRow(MOVE, state=C)], hidden)
     assert standing.code is Exit.FAILED
     assert standing.sentence.endswith(f"t-0 cannot be verified: {HIDDEN}.")
 
@@ -415,7 +422,7 @@ def test_a_topic_that_we_may_not_describe_is_not_reported_as_gone() -> None:
 def test_what_is_in_progress_counts_before_what_failed() -> None:
     rows = [MoveRow(MOVE, state=state) for state in (W, C)]
     moved = Partition("t", 0, (1, 2, 3), frozenset({1}), 1)
-    told = partition_statuses(PlanRecord("d", "c", "apply", status=RUNNING), rows, {moved.topic_partition: moved})
+    told = partition_statuses(PlanRecord("d", "c", "apply", status=RUNNING), rows, snapshot_of(moved))
     assert [each.code for each in told] == [Exit.UNFINISHED, Exit.FAILED]
     assert overall_exit(told) is Exit.UNFINISHED
 

@@ -159,8 +159,8 @@ def test_a_topic_deleted_in_the_middle_is_dropped(simulator: Simulator) -> None:
     progress = world.run()
     assert progress.status is PlanStatus.COMPLETED
     assert (progress.dropped, progress.completed, progress.left) == (5, 1, 0)
-    assert world.row("t-0").detail == "the topic was deleted"
-    assert world.row("t-4").detail == "t-4 was not moved: it no longer exists."
+    assert world.row("t-0").detail == "its topic was deleted"
+    assert world.row("t-4").detail == "t-4 was not moved: its topic was deleted."
     assert world.leases() == []
 
 
@@ -171,7 +171,7 @@ def test_a_topic_that_is_recreated_in_the_middle_is_left_alone(simulator: Simula
     simulator.create("t", [(2, 3, 4)] * 6)
     progress = world.run()
     assert progress.dropped == 5
-    assert world.row("t-0").detail == "the topic was deleted and re-created"
+    assert world.row("t-0").detail == "its topic was deleted and re-created"
     assert world.replicas("t-0") == (2, 3, 4)
 
 

@@ -147,16 +147,13 @@ def test_each_reason_of_a_proof_has_words() -> None:
 def head(proof: dict[str, Any]) -> tuple[str, list[str]]:
     """The page's first sentence, and its costs, of a plan without moves: it has no other sections with content."""
     first, costs, *others = plan_summary(plan_with(DIGEST, proof, []), SNAPSHOT).split("\n\n")
-    assert others == ["### Brokers", BROKERS, "### Moves", MOVED]
+    assert others == ["### Brokers", BROKERS]
     return first.split(".")[0], [line.split(" | ")[1].removesuffix(" |") for line in costs.splitlines()[2:]]
 
 
 BROKERS = """\
 | broker | replicas | leaders | bytes | replicas in | replicas out | bytes in |
 | --- | --- | --- | --- | --- | --- | --- |"""
-MOVED = """\
-| partition | from | to | size | why |
-| --- | --- | --- | --- | --- |"""
 
 
 @pytest.mark.parametrize(
@@ -278,7 +275,7 @@ def test_brokers_that_are_cordoned_are_named() -> None:
 DETAILS = {
     MoveState.COMPLETED: "complete",
     MoveState.SATISFIED: "satisfied",
-    MoveState.DROPPED: "t-2 was not moved: the topic was deleted.",
+    MoveState.DROPPED: "t-2 was not moved: its topic was deleted.",
     MoveState.FAILED: "",
     MoveState.HELD: "",
 }
@@ -297,7 +294,7 @@ def test_a_plan_without_moves_has_no_counts_that_are_all_0() -> None:
 def test_what_was_planned_and_not_moved_is_listed_with_its_reason() -> None:
     states = [*DETAILS, MoveState.COMPLETED, MoveState.SATISFIED, MoveState.COMPLETED]
     rows = [MoveRow(move(f"t-{n}", "123", "453"), state, DETAILS[state]) for n, state in enumerate(states)]
-    left = [("t-2", "the topic was deleted."), ("t-3", "failed"), ("t-4", "held")]
+    left = [("t-2", "its topic was deleted."), ("t-3", "failed"), ("t-4", "held")]
     assert summarize_outcome(rows) == PlanOutcome(3, 2, left, replicas_placed=6)
     assert summarize_outcome([]) == PlanOutcome(0, 0, [])
 
@@ -312,8 +309,8 @@ KEPT = "not moved as approved, and no other moves were made"
         (PlanOutcome(3, 0, []), "3 partitions were moved."),
         (PlanOutcome(3, 2, []), "3 partitions were moved, 2 no longer needed to move."),
         (
-            PlanOutcome(3, 0, [("t-0", "the topic was deleted...")]),
-            f"3 partitions were moved. 1 partition was {KEPT}: t-0, the topic was deleted.",
+            PlanOutcome(3, 0, [("t-0", "its topic was deleted...")]),
+            f"3 partitions were moved. 1 partition was {KEPT}: t-0, its topic was deleted.",
         ),
         (
             PlanOutcome(0, 1, [("t-0", "why"), ("t-1", "other")]),

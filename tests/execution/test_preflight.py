@@ -86,7 +86,7 @@ CASES: dict[Reason, tuple[Move, PreflightInputs]] = {
 }
 #: All but the two that need nothing begin with `t-0 was not moved:`.
 SENTENCES = {
-    Reason.PARTITION_GONE: "it no longer exists.",
+    Reason.PARTITION_GONE: "its topic was deleted.",
     Reason.TOPIC_HIDDEN: (
         "Kafka does not let us describe its topic, so that it may or may not exist; grant our principal DESCRIBE on "
         "it, as docs/permissions.md says."
@@ -99,10 +99,7 @@ SENTENCES = {
     Reason.SATISFIED: "t-0 no longer needs to move: all its brokers, 1, 2, 3, are live again.",
     Reason.CHANGED_ELSEWHERE: "someone changed its replicas to [1, 2, 3] since it was planned; make a new plan.",
     Reason.DUPLICATE_REPLICA: "its target [4, 2, 2] is empty or names a broker twice; correct the plan.",
-    Reason.CLUSTER_DISABLED: (
-        "reassignments are disabled for this cluster by ada since noon; to enable them, run airflow "
-        "kafka-steward enable, or delete /admin/reassign_cancel."
-    ),
+    Reason.CLUSTER_DISABLED: ("reassignments are disabled for this cluster by ada since noon."),
     Reason.NOT_APPROVED: "plan 3f is not approved, or its approval was deleted; approve it in its run, or cancel it.",
     Reason.TARGET_RESTARTING: (
         "broker 3 announced a restart until 1970-01-01 00:01:00 UTC and has not returned; it is retried; to end the "

@@ -96,7 +96,8 @@ def plan(proof: dict[str, Any] | None = None) -> Any:
 
 
 def context(journal: Journal) -> Any:
-    return SimpleNamespace(journal=journal, actor=ADA, conn_id=CONN_ID)
+    journal.conn_id = CONN_ID
+    return SimpleNamespace(journal=journal, actor=ADA)
 
 
 def held(*reasons: tuple[int, HoldReason]) -> tuple[Held, ...]:

@@ -57,6 +57,7 @@ class MakeCluster:
         cluster = Cluster.of(brokers, *topics, mode=mode)
         assert isinstance(cluster, Cluster)
         cluster.journal = memory_journal(cluster)
+        cluster.journal.conn_id = CONN_ID
         self._connect(CONN_ID, extra={"throttle": 0, **settings})
 
         def connected(_: StewardHook) -> Cluster:

@@ -22,7 +22,7 @@ from airflow.sdk.api.datamodels._generated import HITLUser
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
 from airflow.sdk.execution_time import task_runner
 
-from kafka_steward.errors import JournalUnreachable, PlanError, SettingError
+from kafka_steward.errors import ClusterUnreachable, JournalUnreachable, PlanError, SettingError
 from kafka_steward.execution.plans import report as plan_report
 from kafka_steward.execution.plans.report import plan_summary
 from kafka_steward.hooks.steward import StewardHook
@@ -263,6 +263,39 @@ def test_the_duration_is_predicted_with_the_rates_of_others_which_may_change_whi
     assert " at 50.0 MB/s into each broker " in page.body
 
 
+def test_the_rates_of_others_are_named_where_a_plan_is_shown_and_where_it_is_approved(
+    desk: Desk, page: Page, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk.settings = Settings(throttle=50_000_000)
+    desk.simulator.broker_defaults = {RATE: "2000000"}
+    desk.simulator.broker_settings[1] = {RATE: "1000000"}
+    made, snapshot = drained(desk)
+    show(made, snapshot)
+    asked(asking(made, snapshot))
+    begin = "\n\n### Rates that others have set\n\n- Broker 1 has"
+    for text in (path_of(made).read_text(), capsys.readouterr().out, page.body):
+        said = text.replace("\\", "")
+        assert f"{begin} {RATE} 1,000,000 bytes/s, set by someone else: this plan's 50,000,000 bytes/s do not" in said
+        assert f"\n- Broker 3 has {RATE} 2,000,000 bytes/s, set for all brokers by someone else: this plan's" in said
+        assert f" --alter --entity-type brokers --entity-default --delete-config {RATE}.\n\n### Brokers" in said
+        assert UNKNOWN not in said
+    desk.simulator.broker_settings[1] = {RATE: "1000"}
+    assert asked(asking(made, snapshot)) == made["digest"], "others may change their rates meanwhile"
+
+
+def test_a_plan_is_made_and_shown_also_while_nobody_can_ask_for_the_rates_of_others(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.settings, snapshot = Settings(throttle=50_000_000), desk.snapshot(4)
+
+    def unreachable(_: Any) -> Any:
+        raise ClusterUnreachable("No broker answers.")
+
+    monkeypatch.setattr(StewardHook, "open", unreachable)
+    made = desk.plan(snapshot, operation="drain", brokers=[4])
+    assert (made["partitions"] > 0, UNKNOWN in (read_plan_page(made) or "")) == (True, True)
+
+
 def test_what_airflow_shows_is_what_it_kept_and_not_what_was_asked(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     made, snapshot = drained(desk)
     ask = asking(made, snapshot, approvers=["ann"])
@@ -401,7 +434,7 @@ def test_the_task_that_plans_writes_the_page_that_is_reviewed_and_approved(
     desk: Desk, page: Page, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made, snapshot = drained(desk)
-    text = plan_summary(read_task_plan(made), read_task_snapshot(snapshot))
+    text = plan_summary(read_task_plan(made), read_task_snapshot(snapshot), rates=[])
     assert read_plan_page(made) == path_of(made).read_text() == text
     show(made, snapshot)
     assert text in capsys.readouterr().out
@@ -414,7 +447,7 @@ def test_a_plan_without_a_page_is_shown_as_before(
     desk: Desk, page: Page, capsys: pytest.CaptureFixture[str], written: bool
 ) -> None:
     made, snapshot = drained(desk)
-    text = path_of(made).read_text()
+    text = plan_summary(read_task_plan(made), read_task_snapshot(snapshot))
     if written:
         del made["page_digest"]
         path_of(made).write_text("of an unknown origin")

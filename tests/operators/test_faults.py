@@ -190,7 +190,7 @@ def test_a_topic_deleted_in_the_middle_is_dropped_and_the_rest_goes_on(stage: Ma
     assert (told["status"], told["left"]) == ("completed", 0)
     assert told["sentence"].endswith("1 of 2 partitions moved, 1 dropped.")
     assert world.replicas() == {"t-0": (4, 2, 3)}
-    assert {row.detail for row in world.journal.plans.rows(told["digest"])} >= {"the topic was deleted"}
+    assert {row.detail for row in world.journal.plans.rows(told["digest"])} >= {"its topic was deleted"}
 
 
 def _exists(world: Stage, name: str) -> bool:

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.watch.failures import DetectionResult, FailureDetector, report_broker
 from kafka_steward.journal.observed import CheckState
 from kafka_steward.operators.checks import ClusterReadyOperator
 from kafka_steward.operators.failures import FindFailuresOperator
 from kafka_steward.operators.plan import PlanReassignmentOperator
+from kafka_steward.operators.plan_folders import read_plan_page
 from kafka_steward.operators.rebalance import PlanRebalanceOperator
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
@@ -98,7 +100,8 @@ def test_brokers_that_are_gone_for_good_keep_no_other_from_being_healed(cluster:
     old = (
         "Not counted towards an outage: brokers 6 and 7 (the last heal left only partitions that no further one would "
         "repair). Bring such a broker back with its data, delete or restore the topics of its partitions, if that "
-        "is not under way already, or have it healed again: airflow kafka-steward failed 6."
+        "is not under way already, or have it healed again: airflow kafka-steward failed 6 "
+        f"--cluster {CONN_ID}."
     )
     assert seen.sentence == (
         f"Brokers 3, 6 and 7 are down{rack} longer than the grace period: broker 3 will be healed. {old}"
@@ -144,6 +147,28 @@ def test_lost_partitions_keep_no_rebalance_from_starting_and_no_broker_from_bein
         gate.execute(context())
 
 
+@pytest.mark.parametrize("drained", [[], [4]], ids=["rebalance", "drain"])
+def test_a_lost_partition_is_left_by_the_plan_only_if_the_plan_had_to_change_it(
+    make_cluster: MakeCluster, plans_in_process: None, drained: list[int]
+) -> None:
+    """With the drain, the broker that dies is another one than the drained one, which has a replica of it."""
+    cluster = make_cluster("1a 2b 3c 4a 5b", "t: 12 12 12 12", mode="kraft", **RULES)
+    cluster.create("old", [(5, 4) if drained else (5,)])
+    cluster.lose(5)
+    lost = cluster.topics[TopicPartition("old", 0)]
+    lost.isr, lost.leader = {5}, None
+    taken = SnapshotClusterOperator(task_id="snapshot", conn_id=CONN_ID, draining_brokers=drained).execute(context())
+    request = {"operation": "drain" if drained else "rebalance", "brokers": drained}
+    made = PlanRebalanceOperator(task_id="plan", snapshot=taken, request=request, conn_id=CONN_ID).execute(context())
+    page = read_plan_page(made) or ""
+    assert (made["unplaced"], made["partitions"] > 0, "\n- old-0: " in page) == (len(drained), True, True)
+    submitted = submit(cluster, made, taken)
+    report = ReportPlanOperator(task_id="report", plan=made, submitted=submitted, conn_id=CONN_ID).execute(context())
+    assert (submitted["status"], submitted["left"]) == ("completed", len(drained))
+    assert ("left by the plan" in submitted["sentence"]) is bool(drained)
+    assert ("1 partition could not be placed" in report["sentence"]) is bool(drained)
+
+
 def test_a_heal_that_would_leave_the_same_again_says_so_at_the_first_look_and_is_not_planned_again(
     make_cluster: MakeCluster, plans_in_process: None
 ) -> None:
@@ -159,7 +184,7 @@ def test_a_heal_that_would_leave_the_same_again_says_so_at_the_first_look_and_is
     assert (took_ms, cluster.now_ms - began_ms) == (4000, 1000)
     again = (
         "The heal before left the same partitions for the same targets; they are planned again after a day, when a "
-        "broker joins, or when the failure is reported: airflow kafka-steward failed 1."
+        f"broker joins, or when the failure is reported: airflow kafka-steward failed 1 --cluster {CONN_ID}."
     )
     assert [again in sentence for sentence in sentences] == [False, True]
     assert sentences[1].startswith("Not all of broker 1 was healed: of 2 partitions due, 0 were repaired and 2 ")

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from threading import Event
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -16,8 +17,9 @@ import structlog
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from kafka_steward.errors import PlanError, PlanningFailed, SettingError
+from kafka_steward.errors import ClusterUnreachable, PlanError, PlanningFailed, SettingError
 from kafka_steward.hooks.spark import SparkCluster, find_spark_cluster, local_environment
+from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.operators.plan_folders import read_plan_page
 from kafka_steward.planning.checker.check import check
@@ -478,9 +480,10 @@ def taken(snapshot: SnapshotFolder, folder: Any) -> dict[str, str]:
 @pytest.mark.usefixtures("plans_in_process")
 @pytest.mark.parametrize("asked", OPERATIONS, ids=[f"{one[0]}-{list(one[2])}" for one in OPERATIONS])
 def test_every_operation_runs_from_the_operator(
-    connect: Connect, tmp_path: Any, asked: tuple[str, SnapshotFolder, dict[str, Any]]
+    connect: Connect, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, asked: tuple[str, SnapshotFolder, dict[str, Any]]
 ) -> None:
     connect()
+    monkeypatch.setattr(StewardHook, "open", Mock(side_effect=ClusterUnreachable("There is no cluster.")))
     operation, snapshot, options = asked
     operator = PlanReassignmentOperator(
         task_id="plan", snapshot=taken(snapshot, tmp_path), operation=operation, options=options, conn_id="kafka_test"

@@ -330,7 +330,7 @@ def test_what_a_plan_left_is_named_with_its_reason_and_the_numbers_add_up(
     cluster.journal.plan_reports = PlanReports(database)
     ran = Ran(cluster, plan.moves, left=6)
     PlanTable(database).insert(present(cluster.journal.plans.get(ran.digest)))
-    context: Any = SimpleNamespace(journal=cluster.journal, conn_id=CONN_ID)
+    context: Any = SimpleNamespace(journal=cluster.journal)
     report_publication(context, replace(plan, digest=ran.digest))
     ran.run()
     cluster.topics[TopicPartition("u", 0)].isr.discard(3)
@@ -339,9 +339,30 @@ def test_what_a_plan_left_is_named_with_its_reason_and_the_numbers_add_up(
         "Not all of broker 1 was healed: of 7 partitions due, 1 was repaired and 6 were left by the plan. Its plan "
         "left 6 partitions: lost-0, lost-1, lost-2 and 1 more (no replica of it is live, and moving it would lose its "
         "data); wide-0 (too few brokers may hold its replicas); foreign-0 (a reassignment of it is in flight). "
-        "`airflow kafka-steward show 3f2a91c03f2a` lists them with what to do. 7 partitions are still under-replicated "
-        "or without a leader: 6 of those due, and 1 other (u-0). Dead brokers: 1."
+        f"`airflow kafka-steward show 3f2a91c03f2a --cluster {CONN_ID}` lists them with what to do. 7 partitions are "
+        "still under-replicated or without a leader: 6 of those due, and 1 other (u-0). Dead brokers: 1."
     )
+
+
+def test_what_a_rebalance_had_no_need_to_change_is_named_and_not_counted_as_undone(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    cluster = make_cluster("1a 2b 3c 4a", "t: 123", "lost: 1 1")
+    cluster.lose(1)
+    left = [{"topic": "lost", "partition": number, "reason": "all_replicas_lost"} for number in range(2)]
+    plan = plan_of(cluster, [move("t-0", "123", "423")], operation="rebalance", unplaced=left)
+    database = open_database(f"sqlite:///{tmp_path}/journal.db", cluster.cluster_id, "here")
+    cluster.journal.plan_reports = PlanReports(database)
+    ran = Ran(cluster, plan.moves, "rebalance")
+    PlanTable(database).insert(present(cluster.journal.plans.get(ran.digest)))
+    context: Any = SimpleNamespace(journal=cluster.journal)
+    report_publication(context, replace(plan, digest=ran.digest))
+    assert ran.run().report(unplaced=0)["sentence"] == (
+        "Plan 3f2a91c03f2a, completed: 1 partition was moved. Its plan left 2 partitions, which it had no need to "
+        "change: lost-0, lost-1 (no replica of it is live, and moving it would lose its data). "
+        f"`airflow kafka-steward show 3f2a91c03f2a --cluster {CONN_ID}` lists them with what to do."
+    )
+    assert "2 partitions, 1 of which it had no need" in ran.report(unplaced=1)["sentence"]
 
 
 def test_a_heal_whose_own_work_is_done_does_not_fail_for_others(make_cluster: MakeCluster) -> None:

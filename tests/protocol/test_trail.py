@@ -187,7 +187,8 @@ def test_a_signal_for_one_plan_leaves_the_others_and_what_others_started(yard: Y
     yard.look()
     (record,) = yard.journal.plans.unfinished()
     foreign(yard, (3, 2), (1, 2))
-    where = f"In the journal of cluster {yard.journal.cluster_id}, no plan begins with zz; see `plans`."
+    where = f"In the journal of cluster {yard.journal.cluster_id}, no plan begins with zz; see "
+    where += "`airflow kafka-steward plans`."
     said = f"/admin/cancel_reassignment_in_progress was refused: {where}"
     assert consume(yard, CancelRequest(plan="zz")) == [said]
     assert [(entry.reason, outcome) for entry, outcome, _ in rows(yard, Action.REQUEST)] == [(said, Outcome.REFUSED)]

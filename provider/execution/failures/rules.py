@@ -14,6 +14,7 @@ from enum import Enum
 from kafka_steward.assignment import Operation, counted, name_brokers
 from kafka_steward.cluster.health import failed_log_dirs, failed_paths_text
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
+from kafka_steward.commands import command_line
 from kafka_steward.escaping import utc_text
 from kafka_steward.journal.observed import CheckState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
@@ -479,10 +480,12 @@ def outage_text(
     settings: Settings,
     *,
     healing: Collection[int] = (),
+    conn_id: str | None = None,
 ) -> str:
     """Return why so many brokers are an outage, and what overrules it; empty if they are none.
 
     It follows a colon: `3 of 7 brokers, more than …`. The brokers of `healing` are healed all the same.
+    `conn_id` is the connection of the cluster, for the command.
     """
     exceeded = _exceeded_settings(down, known, not_counted, settings)
     if not exceeded:
@@ -494,7 +497,7 @@ def outage_text(
     first = next((broker for broker in counted if broker not in healing), None)
     overrule = (
         f" To heal all the same, run the DAG heal with a higher {names}, or report a broker that will not return: "
-        f"airflow kafka-steward failed {first}."
+        f"{command_line(f'failed {first}', conn_id)}."
     )
     return (
         f"{len(counted)} of {of} brokers, more than {allowed} {'allow' if len(exceeded) > 1 else 'allows'}; this "
@@ -512,11 +515,16 @@ def overruled_text(
 
 
 def not_counted_text(
-    not_counted: Mapping[int, NotCounted], *, but: Collection[int] = (), disks: Collection[int] = ()
+    not_counted: Mapping[int, NotCounted],
+    *,
+    but: Collection[int] = (),
+    disks: Collection[int] = (),
+    conn_id: str | None = None,
 ) -> str:
     """Return a message about the brokers that count towards no outage, without those of `but`; empty if none is left.
 
-    It says what a person can do about them. Those of `disks` are live, and have failed log directories.
+    It says what a person can do about them. Those of `disks` are live, and have failed log directories. `conn_id` is as
+    in `outage_text`.
     """
     groups = [
         (sorted(broker for broker, reason in not_counted.items() if reason is why and broker not in but), why)
@@ -529,8 +537,8 @@ def not_counted_text(
     again = f"{first} --disk DIR" if first in disks else str(first)
     return (
         f"Not counted towards an outage: {', '.join(clauses)}. Bring such a broker back with its data, delete or "
-        "restore the topics of its partitions, if that is not under way already, or have it healed again: airflow "
-        f"kafka-steward failed {again}."
+        "restore the topics of its partitions, if that is not under way already, or have it healed again: "
+        f"{command_line(f'failed {again}', conn_id)}."
     )
 
 
@@ -559,13 +567,21 @@ def check_state(view: LivenessView, brokers: FailureDecision, log_dirs: FailureD
     return next((state for state, found in holds.items() if found), CheckState.NOT_HEALED)
 
 
-def log_dir_message(view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int | None) -> str:
+def log_dir_message(
+    view: LivenessView,
+    decision: FailureDecision,
+    settings: Settings,
+    now_ms: int | None,
+    conn_id: str | None = None,
+) -> str:
     """Return a message per live broker with a failed log directory, with the fate of its replicas; empty if none.
 
     If `now_ms` is None, it names the time at which a grace period ends, in place of the seconds that are left.
+    `conn_id` is as in `outage_text`.
     """
     return " ".join(
-        f"{_describe_failed_log_dir(broker, view)}{_describe_heal_state(broker, view, decision, settings, now_ms)}."
+        f"{_describe_failed_log_dir(broker, view)}"
+        f"{_describe_heal_state(broker, view, decision, settings, now_ms, conn_id=conn_id)}."
         for broker in sorted(view.disks)
     )
 
@@ -576,7 +592,13 @@ def _describe_failed_log_dir(broker: int, view: LivenessView) -> str:
 
 
 def _describe_heal_state(
-    broker: int, view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int | None
+    broker: int,
+    view: LivenessView,
+    decision: FailureDecision,
+    settings: Settings,
+    now_ms: int | None,
+    *,
+    conn_id: str | None,
 ) -> str:
     if broker not in view.lost:
         return ""
@@ -590,4 +612,5 @@ def _describe_heal_state(
     if not settings.heal_failed_disks or settings.heal_failure_interval < 0:
         return "; no heal replaces them (heal_failed_disks)"
     down = view.failed | view.lost.keys()
-    return f": {outage_text(down, view.known, decision.not_counted, settings, healing=decision.due)[:-1]}"
+    why = outage_text(down, view.known, decision.not_counted, settings, healing=decision.due, conn_id=conn_id)
+    return f": {why[:-1]}"

@@ -10,7 +10,7 @@ from kafka_steward.assignment import Assignment, Move
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.moves.reversal import Reversal, ReversalState, is_listed_as_in_flight, next_action
 from kafka_steward.execution.moves.staging import is_between_stages, part_in_flight, stage_reached, target_in_flight
-from kafka_steward.execution.moves.states import OPEN, Event, phase_of
+from kafka_steward.execution.moves.states import OPEN, TOPIC_DELETED, TOPIC_RECREATED, Event, phase_of
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase
 
 
@@ -68,8 +68,8 @@ TRANSITION_OF: dict[ObservedState, tuple[Event, str]] = {
     ObservedState.STILL_IN_FLIGHT: (Event.SUBMIT, "Kafka has not completed its stage"),
     ObservedState.CANCELLED_EXTERNALLY: (Event.DROP, "someone else cancelled it"),
     ObservedState.TAKEN_OVER: (Event.TAKE_OVER, "someone else reassigned the partition"),
-    ObservedState.GONE: (Event.DROP, "the topic was deleted"),
-    ObservedState.RECREATED: (Event.DROP, "the topic was deleted and re-created"),
+    ObservedState.GONE: (Event.DROP, TOPIC_DELETED),
+    ObservedState.RECREATED: (Event.DROP, TOPIC_RECREATED),
     ObservedState.RESTORED: (Event.CANCEL_COMPLETED, "cancelled, and restored to its original replicas"),
     ObservedState.BETWEEN_STAGES: (Event.STAGE_COMPLETED, "a new replica is in sync, and the next stage may start"),
     ObservedState.CANNOT_ROLL_BACK: (

@@ -41,12 +41,13 @@ class IncomingReplica:
 class PreflightInputs:
     """The inputs of preflight besides the plan.
 
-    `disabled` says by whom, since when and why reassignments are disabled; it is empty while they are enabled
-    (KIP-236). `unapproved` is the plan's short digest if a required approval is missing. `bouncing` are brokers that
-    announced a shutdown (KIP-46), with the time until which in milliseconds, if it was stated. `min_isr` is
-    min.insync.replicas by topic, where known. `unclean` are topics that allow unclean leader elections. `sizes` are the
-    partitions' current sizes on their leaders, where the leaders report them. `rooms` maps a broker to the bytes that
-    each of its log directories may still receive before less than `min_free` of its volume is left, where known.
+    `disabled` says by whom, since when and why reassignments are disabled, and how to enable them; it is empty while
+    they are enabled (KIP-236). `unapproved` is the plan's short digest if a required approval is missing. `bouncing`
+    are brokers that announced a shutdown (KIP-46), with the time until which in milliseconds, if it was stated.
+    `min_isr` is min.insync.replicas by topic, where known. `unclean` are topics that allow unclean leader elections.
+    `sizes` are the partitions' current sizes on their leaders, where the leaders report them. `rooms` maps a broker to
+    the bytes that each of its log directories may still receive before less than `min_free` of its volume is left,
+    where known.
     `silent` are receiving brokers that did not answer for their log directories, and `unanswered` has why, also for
     leaders. `cordoned` brokers receive no new replicas (KIP-1066). `under_min_isr_elsewhere` are partitions outside the
     plan that are under their min ISR, with their brokers: moves from and to these brokers are held. `left_bytes` are

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from kafka_steward.assignment import URGENT_OPERATIONS, Operation, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
-from kafka_steward.execution.announcements import disabled_reason, restarting_brokers
+from kafka_steward.execution.announcements import disabled_advice, restarting_brokers
 from kafka_steward.execution.cluster_queries import MIN_ISR
 from kafka_steward.execution.moves.preflight import (
     IncomingReplica,
@@ -147,7 +147,7 @@ def load_preflight_inputs(
         snapshot,
         auto_generated=record.auto_generated,
         rolls_back=rolls_back,
-        disabled="" if record.even_if_disabled else disabled_reason(journal.tree),
+        disabled="" if record.even_if_disabled else disabled_advice(journal),
         unapproved=record.digest[:12] if unapproved else "",
         bouncing=restarting_brokers(journal.tree, fence.now_ms),
         min_isr=min_isr,

@@ -25,7 +25,7 @@ from kafka_steward.errors import ClusterError, KafkaRefused
 from kafka_steward.execution.cluster_queries import HIDDEN
 from kafka_steward.execution.moves.observe import TRANSITION_OF, Observation, ObservedState
 from kafka_steward.execution.moves.staging import is_between_stages, part_in_flight
-from kafka_steward.execution.moves.states import OPEN, phase_of
+from kafka_steward.execution.moves.states import OPEN, TOPIC_DELETED, TOPIC_RECREATED, phase_of
 from kafka_steward.execution.throttles.rates import find_catching_up, rate_text
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase
 
@@ -137,10 +137,9 @@ def _reverse_move(move: Move, snapshot: Snapshot) -> Move:
 
 def _rollback_skip_reason(row: MoveRow, snapshot: Snapshot, others: Sequence[tuple[str, MoveRow]]) -> str | None:
     partition, move = snapshot.partitions.get(row.topic_partition), row.move
-    if partition is None:
-        return HIDDEN if row.move.topic in snapshot.hidden else "its topic was deleted"
-    if partition.is_recreated(move.topic_id):
-        return "its topic was deleted and re-created"
+    gone = gone_reason(move, snapshot)
+    if gone is not None or partition is None:
+        return gone
     expected = partition.replicas == move.after or row.state is not MoveState.COMPLETED
     if partition.reassigning or not expected or row.state is MoveState.FAILED:
         actor = describe_actor(find_changing_plan(partition.replicas, others))
@@ -148,6 +147,19 @@ def _rollback_skip_reason(row: MoveRow, snapshot: Snapshot, others: Sequence[tup
     if frozenset(partition.replicas) == frozenset(move.before):
         return None
     return lost_originals_reason(move, partition, snapshot.live)
+
+
+def gone_reason(move: Move, snapshot: Snapshot) -> str | None:
+    """Return why the partition of a move is not there or not known, as a clause; None if it is.
+
+    A partition of the same name whose topic has another id is not the one.
+    """
+    partition = snapshot.partitions.get(move.topic_partition)
+    if partition is not None:
+        return TOPIC_RECREATED if partition.is_recreated(move.topic_id) else None
+    # Kafka deletes no partition of a topic: the topic has fewer only if it was created again.
+    found = TOPIC_RECREATED if move.topic in snapshot.topics else TOPIC_DELETED
+    return HIDDEN if move.topic in snapshot.hidden else found
 
 
 def lost_originals_reason(move: Move, partition: Partition, live: frozenset[int]) -> str | None:

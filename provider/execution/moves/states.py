@@ -43,6 +43,10 @@ from enum import Enum
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanStatus
 
+#: Why the partition of a move is not there.
+TOPIC_DELETED = "its topic was deleted"
+TOPIC_RECREATED = f"{TOPIC_DELETED} and re-created"
+
 
 class Event(str, Enum):
     """An event in the life of a move."""
@@ -173,7 +177,7 @@ class HoldReason(str, Enum):
         "{partition} no longer needs to move: {found}.",
     )
     ALREADY_THERE = "already_there", _Consequence.SATISFY, "{partition} already has the replicas {found}."
-    PARTITION_GONE = "partition_gone", _Consequence.DROP, "it no longer exists"
+    PARTITION_GONE = "partition_gone", _Consequence.DROP, TOPIC_DELETED
     #: An ACL hides its topic, so that its existence is unknown.
     TOPIC_HIDDEN = (
         "topic_hidden",
@@ -186,7 +190,7 @@ class HoldReason(str, Enum):
     RECREATED = (
         "recreated",
         _Consequence.DROP,
-        "its topic was deleted and re-created since the plan was made; make a new plan",
+        f"{TOPIC_RECREATED} since the plan was made; make a new plan",
     )
     CHANGED_ELSEWHERE = (
         "changed_elsewhere",
@@ -202,10 +206,7 @@ class HoldReason(str, Enum):
     CLUSTER_DISABLED = (
         "cluster_disabled",
         _Consequence.AWAIT_OPERATOR,
-        (
-            "reassignments are disabled for this cluster {found}; to enable them, run airflow kafka-steward enable, or "
-            "delete /admin/reassign_cancel"
-        ),
+        "reassignments are disabled for this cluster {found}",
     )
     #: The plan needs an approval that is missing or was deleted.
     NOT_APPROVED = (

@@ -18,6 +18,7 @@ from typing import Literal
 
 from kafka_steward.assignment import Operation, counted, name_brokers, name_some
 from kafka_steward.cluster.state import Snapshot
+from kafka_steward.commands import command_line
 from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.execution.moves.states import DONE, filter_unsettled, final_status
 from kafka_steward.execution.plans.rollback import find_unfinished_rollback, is_rollback_unfinished
@@ -65,11 +66,12 @@ class PlanCompletion:
     status: PlanStatus = PlanStatus.COMPLETED
 
 
-#: What a heal says that left the same as the one before; `{}` is one of its brokers.
-REPEATED = (
-    "The heal before left the same partitions for the same targets; they are planned again after a day, when a broker "
-    "joins, or when the failure is reported: airflow kafka-steward failed {}."
-)
+def repeated_sentence(record: PlanRecord, conn_id: str | None) -> str:
+    """Return what a heal says that left the same as the one before; `conn_id` is the connection of the cluster."""
+    return (
+        "The heal before left the same partitions for the same targets; they are planned again after a day, when a "
+        f"broker joins, or when the failure is reported: {command_line(f'failed {record.failed_brokers[0]}', conn_id)}."
+    )
 
 
 def completion_of(
@@ -79,10 +81,11 @@ def completion_of(
     leased_brokers: Sequence[int],
     *,
     cancelled: bool = False,
+    conn_id: str | None = None,
 ) -> PlanCompletion:
     """Return the completion of a plan whose rows are all settled. Pure.
 
-    `leased_brokers` are dead brokers that still have our throttle.
+    `leased_brokers` are dead brokers that still have our throttle, `conn_id` is the connection of the cluster.
     """
     status = final_status(rows, cancelled=cancelled)
     broken = [row for row in rows if not is_fully_replicated(row, snapshot)]
@@ -93,7 +96,7 @@ def completion_of(
     left = record.left + len(broken)
     sentence = _completion_message(record, rows, broken, leased_brokers, _ENDS[status])
     if undone and record.repeats:
-        sentence += f" {REPEATED.format(record.failed_brokers[0])}"
+        sentence += f" {repeated_sentence(record, conn_id)}"
     return PlanCompletion(left, () if again else record.live_brokers, sentence, status)
 
 
@@ -182,7 +185,10 @@ def find_plan_by_prefix(journal: Journal, beginning: str) -> PlanRecord:
     if len(found) == 1:
         return found[0]
     what = f"{len(found)} plans begin" if found else "no plan begins"
-    raise PlanError(f"In the journal of cluster {journal.cluster_id}, {what} with {beginning[:64]}; see `plans`.")
+    raise PlanError(
+        f"In the journal of cluster {journal.cluster_id}, {what} with {beginning[:64]}; see "
+        f"`{command_line('plans', journal.conn_id)}`."
+    )
 
 
 def _still_clause(broken: Sequence[MoveRow]) -> str:

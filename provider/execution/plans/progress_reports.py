@@ -176,4 +176,4 @@ def report_request(context: ClusterContext, plan: PlanFolder, *, expires_in: tim
 def report_publication(context: ClusterContext, plan: PlanFolder) -> None:
     """Record what the proof of a published or proposed plan states. Raises JournalUnreachable."""
     if context.journal.plan_reports is not None:
-        context.journal.plan_reports.put_proof(plan.digest, proof_summary(plan), conn_id=context.conn_id)
+        context.journal.plan_reports.put_proof(plan.digest, proof_summary(plan), conn_id=context.journal.conn_id)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_steward.assignment import Move, Operation, counted
+from kafka_steward.commands import command_line
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.failures.records import (
     LATEST_PLANS,
@@ -22,6 +23,7 @@ from kafka_steward.execution.failures.records import (
 from kafka_steward.execution.failures.rules import build_view
 from kafka_steward.execution.plans.lifecycle import abandon_plan
 from kafka_steward.execution.plans.progress_reports import report_publication
+from kafka_steward.execution.plans.report import partitions_in_need
 from kafka_steward.execution.plans.slot import claim_slot, refuse_taken_slot
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.journal import paths
@@ -162,7 +164,7 @@ def _refuse_too_many_brokers(context: ClusterContext, plan: PlanFolder, named: C
         raise PlanError(
             f"Plan {plan.digest[:12]} heals {len(counted)} brokers at once, and max_failed_brokers is {most}; bring "
             "some of them back, run the DAG heal with a higher max_failed_brokers, or report those that will not "
-            f"return: airflow kafka-steward failed {min(counted)}."
+            f"return: {command_line(f'failed {min(counted)}', context.journal.conn_id)}."
         )
 
 
@@ -172,7 +174,8 @@ def _refuse_called_off(journal: Journal, plan: PlanFolder) -> None:
     if broker is not None:
         raise PlanError(
             f"Plan {plan.digest[:12]} was not published: the heal of broker {broker} was called off, because "
-            f"{paths.failed_broker(broker)} was deleted; to heal it, report it: airflow kafka-steward failed {broker}."
+            f"{paths.failed_broker(broker)} was deleted; to heal it, report it: "
+            f"{command_line(f'failed {broker}', journal.conn_id)}."
         )
 
 
@@ -186,6 +189,7 @@ def refuse_invalid_plan(plan: PlanFolder, snapshot: SnapshotFolder) -> None:
 def _build_initial_record(context: ClusterContext, plan: PlanFolder, snapshot: SnapshotFolder | None) -> PlanRecord:
     """Return the initial record. `live_brokers` are the brokers that the planner could use."""
     operation = str(plan.proof["operation"])
+    listed = [*plan.proof.get("unplaced", ()), *plan.proof.get("pinned", ())]
     return PlanRecord(
         plan.digest,
         context.cluster.cluster_id,
@@ -194,7 +198,7 @@ def _build_initial_record(context: ClusterContext, plan: PlanFolder, snapshot: S
         auto_generated=operation == Operation.HEAL.value,
         reason="published",
         who=context.actor,
-        left=len(plan.proof.get("unplaced", ())) + len(plan.proof.get("pinned", ())),
+        left=len(partitions_in_need(listed, plan.proof, snapshot)),
         live_brokers=_usable_brokers(context.cluster, snapshot),
         postponed=_postponed_brokers(plan, snapshot),
         repeats=_count_repeats(context.journal, plan) if operation == Operation.HEAL.value else 0,

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_steward.assignment import (
+    EVEN_OPERATIONS,
     Assignment,
     Move,
     MoveReason,
@@ -33,9 +34,11 @@ from kafka_steward.errors import RequestError
 from kafka_steward.escaping import escape_markdown, printable
 from kafka_steward.execution.moves.states import DONE, bytes_to_copy
 from kafka_steward.execution.throttles.rates import (
+    UNKNOWN_SERVERS,
     UNLIMITED_BYTES_PER_S,
     ExternalRate,
     ThrottleSide,
+    external_rates_lines,
     ineffective_message,
     limiting_rates,
 )
@@ -119,6 +122,9 @@ _FEW_PARTITIONS = 4
 #: The number of moves and regressions that are listed; the others are only counted.
 _SHOWN = 20
 
+#: The section about the rates of others, which may change while a plan waits for its approval.
+_RATES = "Rates that others have set"
+
 _CORDONED = "Broker {} is cordoned (cordoned.log.dirs): it keeps its replicas and receives none."
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -130,13 +136,15 @@ def plan_summary(
     *,
     moves_shown: int = _SHOWN,
     rates: Sequence[ExternalRate] | None = None,
+    connection: str = UNKNOWN_SERVERS,
 ) -> str:
     """Return the plan as a Markdown page: tables and lists only, because Airflow's Markdown drops everything else.
 
     At most `moves_shown` moves are listed; the others are counted. `rates` are those of others, None if nobody has
-    asked the cluster for them, which the page then says.
+    asked the cluster for them, which the page then says. By the options `connection`, Kafka's tools connect.
     """
     proof = plan.proof
+    stricter = None if rates is None else stricter_rates(plan.moves, rates, _throttle(plan))
     cluster_id, operation = (printable(str(proof.get(name))) for name in ("cluster_id", "operation"))
     head = (
         f"Plan **{plan.digest[:12]}** for cluster `{cluster_id}`: **{operation}**. The approval applies to exactly "
@@ -145,9 +153,8 @@ def plan_summary(
     parts = [
         head,
         escape_markdown(staying_sentence(plan, snapshot)),
-        _format_table(
-            ("", ""), _cost_rows(plan, None if rates is None else stricter_rates(plan.moves, rates, _throttle(plan)))
-        ),
+        _format_table(("", ""), _cost_rows(plan, stricter)),
+        _format_section(_RATES, external_rates_lines(stricter or (), _throttle(plan), connection=connection)),
         _format_section("What it breaks", constraint_regressions(plan.moves, snapshot)),
     ]
     parts += ["### Brokers", _format_table(_BROKER_COLUMNS, _broker_rows(plan.moves, proof))]
@@ -156,10 +163,8 @@ def plan_summary(
         _format_section("Left as they are", not_moved_lines(proof, snapshot)),
         _format_section("Notes", proof.get("notes") or ()),
     ]
-    parts += [
-        "### Moves",
-        _format_table(_MOVE_COLUMNS, map(_move_row, plan.moves[:moves_shown])),
-    ]
+    moves = [_format_table(_MOVE_COLUMNS, map(_move_row, plan.moves[:moves_shown]))]
+    parts += ["### Moves", *moves] if plan.moves else []
     parts += [f"… and {len(plan.moves) - moves_shown} more."] if len(plan.moves) > moves_shown else []
     return "\n\n".join(part for part in parts if part)
 
@@ -375,15 +380,23 @@ REASONS_TO_LEAVE = {
 #: Partitions that a sentence names; the others are only counted.
 _NAMED = 3
 
+#: The reasons of a proof's `pinned` partitions; those of all others are in `unplaced`.
+_PINNED = frozenset({"in_flight", "out_of_sync", "pinned", "excluded"})
+
 #: Why a partition stays for now that may need a change, by the reason in the proof.
-_HELD = {"in_flight": "it is being reassigned", "out_of_sync": "a live replica of it is out of sync"}
+_HELD = {
+    "in_flight": "it is being reassigned",
+    "out_of_sync": "a live replica of it is out of sync",
+    "all_replicas_lost": "no replica of it is live",
+    "no_leader": "it has no leader",
+}
 
 
 def held_sentence(proof: Mapping[str, Any]) -> str:
     """Return which partitions a plan leaves for now although they may need a change; empty without any."""
     held = [
         f"{TopicPartition(one['topic'], one['partition'])} ({_HELD[one['reason']]})"
-        for one in proof.get("pinned") or ()
+        for one in [*(proof.get("unplaced") or ()), *(proof.get("pinned") or ())]
         if one["reason"] in _HELD
     ]
     return f"Left as it is for now: {name_some(held, _NAMED)}." if held else ""
@@ -430,6 +443,44 @@ def _partitions_on(brokers: Collection[int], partitions: pa.Table) -> Iterator[t
         yield TopicPartition(row["topic"], row["partition"]), row["replicas"]
 
 
+#: Reasons of partitions of which nothing can be copied: some operations list these also if they need no change.
+_LEADERLESS = frozenset({"all_replicas_lost", "no_leader"})
+
+
+def partitions_in_need(
+    listed: Iterable[Mapping[str, Any]], proof: Mapping[str, Any], snapshot: SnapshotFolder | None
+) -> list[TopicPartition]:
+    """Return those partitions, of the ones that a proof lists as left, that its operation would have changed. Pure.
+
+    The others are as they would be without the operation. Without a snapshot, which ones these are is not known.
+    """
+    reasons = {TopicPartition(one["topic"], one["partition"]): one.get("reason") for one in listed}
+    operation, draining = proof["operation"], set(proof.get("brokers_draining") or ())
+    factor = (proof.get("options") or {}).get("replication_factor")
+    if operation in EVEN_OPERATIONS:
+        unclear = {name for name, reason in reasons.items() if reason != "too_few_brokers"}
+    elif operation == Operation.SET_REPLICATION_FACTOR:
+        unclear = {name for name, reason in reasons.items() if reason in _LEADERLESS}
+    else:
+        unclear = set()
+    if snapshot is None or not unclear:
+        return list(reasons)
+    spared = {
+        name
+        for name, replicas in _replicas_of(unclear, snapshot.partitions)
+        if (len(replicas) == factor if operation not in EVEN_OPERATIONS else draining.isdisjoint(replicas))
+    }
+    return [name for name in reasons if name not in spared]
+
+
+def _replicas_of(names: Collection[TopicPartition], table: pa.Table) -> Iterator[tuple[TopicPartition, Sequence[int]]]:
+    topics = pa.array(sorted({name.topic for name in names}), pa.string())
+    chosen = table.filter(pc.is_in(table["topic"], topics))
+    for row in chosen.select(["topic", "partition", "replicas"]).to_pylist():
+        if (name := TopicPartition(row["topic"], row["partition"])) in names:
+            yield name, row["replicas"]
+
+
 def not_moved_lines(proof: Mapping[str, Any], snapshot: SnapshotFolder) -> list[str]:
     """Return a clause for each partition that needs a change and does not get it: why, and what a person can do."""
     left = [*(proof.get("unplaced") or ()), *(proof.get("pinned") or ())]
@@ -449,13 +500,20 @@ def reason_to_leave(reason: str, brokers: str | None = None) -> str:
     return reason.replace("_", " ") if words is None else words.format(brokers=brokers or "one of its brokers")
 
 
-def left_sentence(proof: ProofSummary) -> str:
-    """Return how many partitions a plan left, why, and the first few of each reason; empty without any."""
+def left_sentence(proof: ProofSummary, unplaced: int | None = None) -> str:
+    """Return how many partitions a plan left, why, and the first few of each reason; empty without any.
+
+    `unplaced` of those that it could not place are partitions that it had to change; None if that is not known.
+    """
     total, clauses = sum(proof.left_counts.values()), []
     for reason, count in proof.left_counts.items():
         names = [TopicPartition(*each[:2]) for each in proof.left if each.reason == reason]
         clauses.append(f"{name_some(names, _NAMED, count)} ({reason_to_leave(reason).partition(';')[0]})")
-    return f"Its plan left {counted(total, 'partition')}: {'; '.join(clauses)}." if total else ""
+    listed = sum(count for reason, count in proof.left_counts.items() if reason not in _PINNED)
+    spared = 0 if unplaced is None else max(listed - unplaced, 0)
+    of = f"{spared} of " if spared < total else ""
+    which = f", {of}which it had no need to change" if spared else ""
+    return f"Its plan left {counted(total, 'partition')}{which}: {'; '.join(clauses)}." if total else ""
 
 
 def _brokers_to_bring_back(topics: Collection[str], snapshot: SnapshotFolder) -> dict[TopicPartition, str]:
@@ -675,7 +733,8 @@ def find_out_of_sync(
 _MOVES = 8
 
 
-_DURATION = re.compile(r"^\| predicted duration \|.*$", re.MULTILINE)
+#: What a page says of the rates of others: the predicted duration, and a section of its own.
+_OF_RATES = re.compile(rf"^(\| predicted duration \|.*$|### {_RATES}\n\n(- .*\n)+\n)", re.MULTILINE)
 
 
 #: The state of the brokers that an operation is about, but for a drain.
@@ -697,10 +756,11 @@ def make_approval_request(
     connection: str,
     requested_by: str,
     rates: Sequence[ExternalRate] = (),
+    tools: str = UNKNOWN_SERVERS,
 ) -> ApprovalRequest:
     """Return the request: the cluster by its connection, the operation and its brokers, its cost, and who asked.
 
-    The duration is predicted with the `rates` of others.
+    The duration is predicted with the `rates` of others. By the options `tools`, Kafka's tools connect.
     """
     proof = plan.proof
     operation, replicas = str(proof.get("operation")), proof.get("replicas_moved")
@@ -708,13 +768,13 @@ def make_approval_request(
     what = " ".join(filter(None, (operation, _subject_brokers(operation, plan, snapshot))))
     cost = f"move {replicas} {'replica' if replicas == 1 else 'replicas'}, {size}"
     head = f"Cluster: connection **{escape_markdown(connection)}**. Requested by {escape_markdown(requested_by)}."
-    body = f"{head}\n\n{plan_summary(plan, snapshot, moves_shown=_MOVES, rates=rates)}"
+    body = f"{head}\n\n{plan_summary(plan, snapshot, moves_shown=_MOVES, rates=rates, connection=tools)}"
     return ApprovalRequest(f"{connection}: {what}: {cost}?", body)
 
 
 def is_same_page(shown: str, body: str) -> bool:
-    """Return whether two pages differ in the predicted duration at most: others may change their rates meanwhile."""
-    return _DURATION.sub("", shown) == _DURATION.sub("", body)
+    """Return whether two pages differ at most in what they say of the rates of others, who may change them."""
+    return _OF_RATES.sub("", shown) == _OF_RATES.sub("", body)
 
 
 def _subject_brokers(operation: str, plan: PlanFolder, snapshot: SnapshotFolder) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from kafka_steward.commands import command_line
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.plans.cancel import CANCEL_SIGNAL
 from kafka_steward.execution.plans.lifecycle import Scope, find_plan_by_prefix
@@ -16,7 +17,7 @@ from kafka_steward.journal.store import Journal
 #: The message, by verb, when no plan is named and none is meant.
 _NO_PLAN = {
     "cancel": "No plan is in progress on cluster {}: there is no plan to cancel; to undo one that ended, name it.",
-    "resume": "No plan is in progress on cluster {}: there is no plan to resume; see `plans`.",
+    "resume": "No plan is in progress on cluster {}: there is no plan to resume; see `{}`.",
     "throttle": "No plan holds the plan slot of cluster {}, so there is no throttle to change; name a waiting plan, "
     "or change the setting throttle for future plans.",
     "verify": "The journal of cluster {} holds no plan, so there is nothing to verify.",
@@ -54,7 +55,7 @@ def resolve_plan(
     signalled = _find_signalled_plan(journal) if after_signal else None
     record = signalled or _find_unfinished_plan(journal, to) or _find_ended_plan(journal, to)
     if record is None:
-        raise PlanError(_NO_PLAN[to].format(journal.cluster_id))
+        raise PlanError(_NO_PLAN[to].format(journal.cluster_id, command_line("plans", journal.conn_id)))
     undone = record.rolls_back if scope == "plan" else None
     return (journal.plans.get(undone) if undone else None) or record
 

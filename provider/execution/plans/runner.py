@@ -341,7 +341,10 @@ class PlanRunner:
     ) -> Progress:
         # A cancel that came after all moves had completed has cancelled nothing.
         cancelled = cancelling and any(row.state is MoveState.DROPPED for row in stepped.rows)
-        ending = completion_of(record, stepped.rows, stepped.snapshot, leased_brokers, cancelled=cancelled)
+        conn_id = self._journal.conn_id
+        ending = completion_of(
+            record, stepped.rows, stepped.snapshot, leased_brokers, cancelled=cancelled, conn_id=conn_id
+        )
         for refusal in unreleased[:1]:
             ending = replace(ending, sentence=f"{ending.sentence} A throttle stays set for now: {refusal}")
         record = end_plan(self._journal, record, ending, who=self._who, fence=fence)

@@ -15,11 +15,12 @@ from kafka_steward.assignment import Assignment, TopicPartition, counted
 from kafka_steward.cluster.configs import parse_list
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.cluster_queries import HIDDEN, readable_topic_configs, with_hidden_topics
+from kafka_steward.execution.cluster_queries import readable_topic_configs, with_hidden_topics
 from kafka_steward.execution.moves.recovery import (
     INDIVIDUAL_CANCEL,
     describe_actor,
     find_changing_plan,
+    gone_reason,
     lost_originals_reason,
 )
 from kafka_steward.execution.moves.staging import is_between_stages
@@ -293,10 +294,9 @@ def _has_other_order(row: MoveRow, snapshot: Snapshot) -> bool:
 
 def _external_change_reason(row: MoveRow, snapshot: Snapshot, later: Sequence[tuple[str, MoveRow]]) -> str | None:
     partition = snapshot.partitions.get(row.topic_partition)
-    if partition is None:
-        return HIDDEN if row.move.topic in snapshot.hidden else "its topic was deleted"
-    if partition.is_recreated(row.move.topic_id):
-        return "its topic was deleted and re-created"
+    gone = gone_reason(row.move, snapshot)
+    if gone is not None or partition is None:
+        return gone
     known = {frozenset(row.move.before), frozenset(row.move.after)}
     if is_between_stages(row, partition.replicas):
         lost = lost_originals_reason(row.move, partition, snapshot.live)

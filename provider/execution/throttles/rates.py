@@ -152,9 +152,9 @@ _NAMED = 2
 UNKNOWN_SERVERS = "--bootstrap-server HOST:PORT"
 
 
-def external_rates_message(
+def external_rates_lines(
     rates: Sequence[ExternalRate], throttle: int, *, whose: str = "this plan's", connection: str = UNKNOWN_SERVERS
-) -> str:
+) -> list[str]:
     """Return which rates of other clients apply instead of `throttle`, in bytes per second, and how to end that.
 
     With a `throttle` of 0, they slow moves all the same. `whose` says whose throttle it is, and
@@ -170,9 +170,14 @@ def external_rates_message(
         named = _name_rate(side, bytes_per_s, brokers, for_all=for_all)
         parts.append(f"{named}: {effect}; to end that: {command}{others}.")
     more = len(alike) - _NAMED
-    return " ".join(
-        [*parts, *([f"{counted(more, 'more such rate applies', 'more such rates apply')}."] if more > 0 else [])]
-    )
+    return [*parts, *([f"{counted(more, 'more such rate', 'applies', 'apply')}."] if more > 0 else [])]
+
+
+def external_rates_message(
+    rates: Sequence[ExternalRate], throttle: int, *, whose: str = "this plan's", connection: str = UNKNOWN_SERVERS
+) -> str:
+    """Return the same as one text."""
+    return " ".join(external_rates_lines(rates, throttle, whose=whose, connection=connection))
 
 
 def names_rates(text: str, rates: Sequence[ExternalRate]) -> bool:

@@ -13,12 +13,13 @@ directories of its broker. A report is withdrawn by deleting the broker's entry,
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from kafka_steward.assignment import begin_with_brokers, counted, name_brokers
 from kafka_steward.cluster.health import count_failed_log_dirs, failed_brokers, failed_paths_text
+from kafka_steward.commands import command_line
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import printable
 from kafka_steward.execution.announcements import announced_restarts, delete_expired_announcements
@@ -241,19 +242,21 @@ class FailureDetector:
             )
         disks = self._poll_log_dirs(view, decision, now_ms=now_ms, announce=announce, named=named)
         delete_expired_announcements(self._journal, view.live, self._settings, self._who)
+        conn_id = self._journal.conn_id
         sentence, stated = (
             " ".join(
                 filter(
                     None,
                     (
-                        _failure_message(view, decision, self._settings, at_ms),
-                        _called_off_message(decision.called_off),
+                        _failure_message(view, decision, self._settings, at_ms, conn_id),
+                        _called_off_message(decision.called_off, conn_id),
                         not_counted_text(
                             {**decision.not_counted, **disks.not_counted},
                             but={*decision.called_off, *decision.due, *disks.due},
                             disks=view.disks,
+                            conn_id=conn_id,
                         ),
-                        log_dir_message(view, disks, self._settings, at_ms),
+                        log_dir_message(view, disks, self._settings, at_ms, conn_id),
                     ),
                 )
             )
@@ -339,7 +342,8 @@ class FailureDetector:
                 since_ms = read.first_seen_ms.get(broker, now_ms)
                 self._record_audit(Action.DETECT, broker, f"broker {broker} hosts replicas and is down", after=since_ms)
         if decision.write and decision.outage:
-            self._record_audit(Action.OUTAGE, None, _failure_message(view, decision, self._settings, now_ms))
+            message = _failure_message(view, decision, self._settings, now_ms, self._journal.conn_id)
+            self._record_audit(Action.OUTAGE, None, message)
         for broker in decision.clear:
             delete_entry(self._journal, broker)
         known = {*read.first_seen_ms, *decision.clear}
@@ -395,14 +399,17 @@ def _announced_ms(recorded: Mapping[int, Failure]) -> dict[int, int]:
     return {broker: each.announced_ms for broker, each in recorded.items() if each.announced_ms is not None}
 
 
-def _failure_message(view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int | None) -> str:
+def _failure_message(
+    view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int | None, conn_id: str | None
+) -> str:
     if not view.failed:
         return "Every broker that has replicas is live."
     brokers = f"{begin_with_brokers(sorted(view.failed), 'is', 'are')} down{lost_racks_clause(view.lost_racks)}"
     if settings.heal_failure_interval < 0:
         return f"{brokers}; healing is disabled (heal_failure_interval is -1)."
     if decision.outage:
-        why = outage_text(view.failed, view.known, decision.not_counted, settings, healing=decision.due)
+        uncounted, healing = decision.not_counted, decision.due
+        why = outage_text(view.failed, view.known, uncounted, settings, healing=healing, conn_id=conn_id)
         reported = f" {begin_with_brokers(decision.due, 'is', 'are')} healed all the same." if decision.due else ""
         return f"{brokers}: {why}{reported}"
     left = grace_end_text(min(decision.waiting.values()), now_ms) if decision.waiting else ""
@@ -432,10 +439,11 @@ def _handled_clause(view: LivenessView, decision: FailureDecision) -> str:
     return f", and a plan handles {whom}"
 
 
-def _called_off_message(brokers: tuple[int, ...]) -> str:
+def _called_off_message(brokers: Sequence[int], conn_id: str | None) -> str:
     return " ".join(
         f"The heal of broker {broker} is called off until the broker is live again, because "
-        f"{paths.failed_broker(broker)} was deleted; to heal it, report it: airflow kafka-steward failed {broker}."
+        f"{paths.failed_broker(broker)} was deleted; to heal it, report it: "
+        f"{command_line(f'failed {broker}', conn_id)}."
         for broker in brokers
     )
 
@@ -515,7 +523,7 @@ def withdraw_report(journal: Journal, broker: int, *, who: Actor, reason: str = 
     if node is None or not remove(journal.tree, node):
         raise RequestError(
             f"There is no entry {path} to withdraw: the broker is not down, its heal was called off, or a plan heals "
-            "it, which is cancelled with `airflow kafka-steward cancel`."
+            f"it, which is cancelled with `{command_line('cancel', journal.conn_id)}`."
         )
     failure = Failure(read.first_seen_ms.get(broker, now_ms), called_off_ms=now_ms)
     # If another process changes the record meanwhile, the next poll finds the entry deleted, and records that.
@@ -580,7 +588,8 @@ def _outage_clause(broker: int, view: LivenessView, context: ClusterContext) -> 
     journal, now_ms, settings = context.journal, context.journal.now_ms(), context.settings
     decision = decide_failures(journal, view, read_failures(journal), now_ms=now_ms, settings=settings)
     down = view.failed | view.lost.keys()
-    why = outage_text(down, view.known, decision.not_counted, settings, healing=(broker,))
+    not_counted, conn_id = decision.not_counted, journal.conn_id
+    why = outage_text(down, view.known, not_counted, settings, healing=(broker,), conn_id=conn_id)
     return why and f" It is healed all the same, although others are down: {why}"
 
 
