@@ -19,9 +19,9 @@ from kafka_steward.execution.plans.drive import DrivePolicy, run_to_end
 from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.journal import paths
+from kafka_steward.journal.mailbox import delete_one, read_one
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import remove
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
@@ -77,8 +77,8 @@ class Steward:
             with self._stepping(digest, settings):
                 yield
             # No watch sees that the broker is back, and the next plan would wait for the announced restart.
-            if announced := journal.tree.get(paths.rolling_bounce(restarting)):
-                remove(journal.tree, announced)
+            if announced := read_one(journal.mailbox, paths.rolling_bounce(restarting)):
+                delete_one(journal.mailbox, announced)
             if not runner.step().ended:
                 undo = CancelRunner(self._cluster, journal, digest, settings, WHO, reason="a benchmark")
                 run_to_end(undo.step, bounded(), DrivePolicy(interval_s=lambda: settings.step_interval))

@@ -78,7 +78,7 @@ class FindFailuresOperator(StewardOperator):
 
             verdict, cluster_id = self._detect_failures(opened, context), opened.cluster.cluster_id
             self._refuse_unknown_brokers(opened, verdict)
-            disabled = disabled_reason(opened.journal.tree)
+            disabled = disabled_reason(opened.journal.mailbox)
             failed = [broker for broker in verdict.failed if not self.brokers or broker in self.brokers]
             sentence = " ".join(filter(None, (verdict.sentence, self._overruled_bounds(opened, verdict, context))))
             facts = {"brokers": failed, "sentence": sentence, "cluster_id": cluster_id}

@@ -16,8 +16,7 @@
     │   └── KafkaRefused           Kafka rejected the request; carries Kafka's own message
     ├── JournalError             the durable record
     │   ├── JournalUnreachable     its database or ZooKeeper does not answer
-    │   ├── NodeExists, NodeMissing, VersionConflict
-    │   │                          a tree operation met another state than it expected
+    │   ├── VersionConflict        a row was changed by another process since it was read
     │   ├── WrongJournal           another journal than intended, or one half of it
     │   ├── SlotTaken              another plan holds the plan slot
     │   └── LockLost               another process steps the plan: this one must stop
@@ -45,8 +44,6 @@ __all__ = [
     "KafkaRefused",
     "KafkaTimeout",
     "LockLost",
-    "NodeExists",
-    "NodeMissing",
     "NotificationFailed",
     "PlanError",
     "PlanningFailed",
@@ -141,16 +138,8 @@ class JournalUnreachable(JournalError, ConnectionError):
     """The journal's database or ZooKeeper does not answer."""
 
 
-class NodeExists(JournalError):
-    """A node was to be created, but exists already."""
-
-
-class NodeMissing(JournalError):
-    """A node was to be changed, but does not exist."""
-
-
 class VersionConflict(JournalError):
-    """A node was changed by another process since it was read."""
+    """A row was changed by another process since it was read."""
 
 
 class WrongJournal(JournalError):

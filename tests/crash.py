@@ -20,7 +20,6 @@ READS = {
     "children",
     "get",
     "read",
-    "subtree",
     "rows",
     "unfinished",
     "latest",
@@ -50,7 +49,7 @@ READS = {
     "broker_rates",
 }
 #: Writes that are not one change: some of it may be made, and the rest not.
-IN_PARTS = {"create_all", "delete_all"}
+IN_PARTS = {"mailbox.put", "mailbox.delete"}
 #: Clocks and closing are no points at which anything can be lost.
 FREE = {
     "now_ms",
@@ -62,7 +61,6 @@ FREE = {
     "mode_text",
     "place",
     "one_read",
-    "end_read",
 }
 
 
@@ -126,8 +124,11 @@ class _Seam:
             return attribute
 
         def act(*args: Any, **more: Any) -> Any:
-            half = partial(attribute, _first_half(args[0])) if name in IN_PARTS else None
-            return self._faults.call(f"{self._seam}.{name}", lambda: attribute(*args, **more), half)
+            called = f"{self._seam}.{name}"
+            if called not in IN_PARTS or len(args[0]) < 2:
+                return self._faults.call(called, lambda: attribute(*args, **more))
+            half = partial(attribute, _first_half(args[0]))
+            return self._faults.call(f"{called}.several", lambda: attribute(*args, **more), half)
 
         return act
 
@@ -148,7 +149,7 @@ def _points(calls: list[str]) -> Iterator[tuple[int, str, str]]:
         kinds = ["dies before", "fails"]
         if name.split(".")[1] not in READS:
             kinds += ["dies after", "reply lost"]
-        if name.split(".")[1] in IN_PARTS:
+        if name.endswith(".several"):
             kinds += ["dies half-way"]
         for kind in kinds:
             yield number, kind, name

@@ -17,9 +17,9 @@ from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
 from tests.crash import Faults
+from tests.memory_mailbox import MemoryMailbox
 from tests.memory_state import MemoryState
 from tests.memory_tables import MemoryAudit, MemoryMoves, MemoryPlans
-from tests.memory_tree import MemoryTree
 from tests.simulated_plan import WHO, journal_over
 from tests.simulator import Simulator
 
@@ -41,15 +41,15 @@ class Place:
 
     def __post_init__(self) -> None:
         clock = lambda: self.simulator.now_ms  # noqa: E731
-        self.stores = (MemoryTree(clock), MemoryMoves(clock), MemoryAudit(self.simulator.cluster_id, clock))
+        self.stores = (MemoryMailbox(clock), MemoryMoves(clock), MemoryAudit(self.simulator.cluster_id, clock))
         self.state, self.plans = MemoryState(clock), MemoryPlans(clock)
         self.ticks = 0
 
     def process(self, faults: Any) -> tuple[Any, Journal]:
         """A process's own hands on the cluster and the journal."""
-        tree, moves, audit = self.stores
+        mailbox, moves, audit = self.stores
         cluster = faults.around("cluster", Guarded(self.simulator, audit))
-        stores = {"tree": tree, "state": self.state, "moves": moves, "audit": audit, "plans": self.plans}
+        stores = {"mailbox": mailbox, "state": self.state, "moves": moves, "audit": audit, "plans": self.plans}
         wrapped = (faults.around(name, store) for name, store in stores.items())
         return cluster, journal_over(self.simulator.cluster_id, *wrapped)
 

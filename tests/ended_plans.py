@@ -15,7 +15,7 @@ from kafka_steward.journal.observed import ApprovalState
 from kafka_steward.journal.records import PlanRecord, PlanStatus
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import Database
-from kafka_steward.journal.sql.tree import SqlTree
+from kafka_steward.journal.sql.mailbox import SqlMailbox
 from kafka_steward.journal.store import Journal
 
 __all__ = ["Cost", "add_ended_plans", "cost_of"]
@@ -113,6 +113,6 @@ def cost_of(journal: Journal | None = None) -> Iterator[Cost]:
 
 
 def _database(journal: Journal) -> Database:
-    tree = journal.tree
-    assert isinstance(tree, SqlTree)
-    return tree.database
+    mailbox = journal.mailbox
+    assert isinstance(mailbox, SqlMailbox)
+    return mailbox.database

@@ -61,11 +61,9 @@ class MemoryState:
         with self._lock:
             self.rows = {name: row for name, row in self.rows.items() if row.noun != noun or row.at_ms >= before_ms}
 
-    def one_read(self) -> AbstractContextManager[None]:
+    def one_read(self, *, again: bool = False) -> AbstractContextManager[None]:
+        del again  # nothing is kept
         return nullcontext()
-
-    def end_read(self) -> None:
-        pass
 
     def _is_as(self, noun: str, key: str, seen: StoredRow | None) -> bool:
         known = self.rows.get((noun, key))

@@ -17,6 +17,7 @@ from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor, Audit
 from kafka_steward.journal.kip_documents import FailedBroker
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.plans import Plans
 from kafka_steward.journal.records import PENDING_REPLICAS, THROTTLE_LEASES, MoveRow, MoveState, PlanRecord
 from kafka_steward.journal.sql.audit import AuditTable
@@ -26,10 +27,11 @@ from kafka_steward.journal.sql.plans import PlanTable
 from kafka_steward.journal.store import Journal, call_at_once
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
+from tests.documents import change_document, create_document, delete_document
 from tests.local_plan import plan_with
+from tests.memory_mailbox import MemoryMailbox
 from tests.memory_state import MemoryState
 from tests.memory_tables import MemoryAudit, MemoryMoves, MemoryPlans
-from tests.memory_tree import MemoryTree
 from tests.simulator import Simulator
 
 WHO = Actor(dag_id="heal", run_id="manual", task_id="submit", try_number=1, person="ada")
@@ -44,7 +46,7 @@ def journal_of(simulator: Simulator, folder: Path) -> Journal:
     database = open_database(f"sqlite:///{folder}/journal.db", simulator.cluster_id, "here")
     clock = lambda: simulator.now_ms  # noqa: E731
     tables = MoveTable(database), AuditTable(database), PlanTable(database)
-    stores = MemoryTree(clock), MemoryState(clock), *tables
+    stores = MemoryMailbox(clock), MemoryState(clock), *tables
     return journal_over(simulator.cluster_id, *stores, transaction=database.write_transaction)
 
 
@@ -62,13 +64,13 @@ def memory_journal(simulator: Simulator) -> Journal:
     """A journal that is in memory as a whole, on the simulator's clock."""
     clock = lambda: simulator.now_ms  # noqa: E731
     audit = MemoryAudit(simulator.cluster_id, clock)
-    stores = MemoryTree(clock), MemoryState(clock), MemoryMoves(clock), audit, MemoryPlans(clock)
+    stores = MemoryMailbox(clock), MemoryState(clock), MemoryMoves(clock), audit, MemoryPlans(clock)
     return journal_over(simulator.cluster_id, *stores)
 
 
 def journal_over(
     cluster_id: str,
-    tree: Any,
+    mailbox: Any,
     state: Any,
     *tables: Any,
     transaction: Callable[[], Any] = nullcontext,
@@ -79,16 +81,16 @@ def journal_over(
     """
     beginnings: Any = {"transaction": transaction, "project": call_at_once}
     moves, audit, plans = tables
-    stored = Plans(tree, moves, plans, cluster_id, now_ms=state.now_ms, **beginnings)
+    stored = Plans(mailbox, moves, plans, cluster_id, now_ms=state.now_ms, **beginnings)
     parts: Any = {"audit": Audit(audit), "plans": stored, "close": lambda: None}
-    return Journal(cluster_id, tree=tree, state=state, **parts, **beginnings)
+    return Journal(cluster_id, mailbox=mailbox, state=state, **parts, **beginnings)
 
 
 def lose(simulator: Simulator, journal: Journal, *brokers: int) -> None:
     """Kill brokers; the journal names them as failed, so that they count as known even if no replica names them."""
     for broker in brokers:
         simulator.kill(broker)
-        journal.tree.create(paths.failed_broker(broker), FailedBroker(1).to_json())
+        create_document(journal.mailbox, paths.failed_broker(broker), FailedBroker(1).to_json())
 
 
 def simulated(brokers: str, *topics: str, lost: Sequence[int] = (), **more: Any) -> tuple[Simulator, Journal]:
@@ -101,16 +103,16 @@ def simulated(brokers: str, *topics: str, lost: Sequence[int] = (), **more: Any)
 
 def overwrite(journal: Journal, path: str, text: str) -> None:
     """Write this text into a document, as anybody may."""
-    node = journal.tree.get(path)
+    node = read_one(journal.mailbox, path)
     assert node is not None
-    journal.tree.set(path, text, version=node.version)
+    change_document(journal.mailbox, path, text)
 
 
 def delete(journal: Journal, path: str) -> None:
     """Delete a document, as anybody may."""
-    node = journal.tree.get(path)
+    node = read_one(journal.mailbox, path)
     assert node is not None
-    journal.tree.delete(path, version=node.version)
+    delete_document(journal.mailbox, path)
 
 
 def plan_of(simulator: Simulator, moves: Sequence[Move], *, operation: str = "heal", **proof: Any) -> PlanFolder:

@@ -16,18 +16,20 @@ from kafka_steward.execution.moves.external import ExternalCancelState
 from kafka_steward.execution.plans.cancel import cancel_everything
 from kafka_steward.execution.watch.upkeep import delete_stale_in_flight_records
 from kafka_steward.journal.kip_documents import CancelRequest
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.schema.upgrade import VERSION_TABLE
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
-from tests.memory_tree import MemoryTree
+from tests.documents import create_document
+from tests.memory_mailbox import MemoryMailbox
 from tests.simulated_plan import WHO, World, move
 from tests.simulator import Simulator
 
 ZOOKEEPER = ZooKeeperOptions("zk1:2181/kafka")
 
 
-class SharedTree(MemoryTree):
+class SharedMailbox(MemoryMailbox):
     """A ZooKeeper that outlives each journal."""
 
     def require_cluster(self, cluster_id: str) -> None:
@@ -36,12 +38,15 @@ class SharedTree(MemoryTree):
     def revoke_open_access(self) -> None:
         """Nobody else can reach it."""
 
+    def close(self) -> None:
+        """It outlives the connection."""
+
 
 @pytest.fixture
-def tree(monkeypatch: pytest.MonkeyPatch) -> SharedTree:
-    tree = SharedTree(lambda: 1_000)
-    monkeypatch.setattr("kafka_steward.journal.zookeeper.tree.ZkTree", lambda *_: tree)
-    return tree
+def mailbox(monkeypatch: pytest.MonkeyPatch) -> SharedMailbox:
+    mailbox = SharedMailbox(lambda: 1_000)
+    monkeypatch.setattr("kafka_steward.journal.zookeeper.mailbox.ZkMailbox", lambda *_: mailbox)
+    return mailbox
 
 
 def test_a_reassignment_that_moves_a_replica_within_its_broker_is_refused() -> None:
@@ -59,7 +64,7 @@ def test_only_the_preferred_leader_is_elected() -> None:
 
 @pytest.mark.parametrize("known", [True, False])
 def test_with_an_old_copy_of_the_database_moves_are_found_in_kafka_and_unknown_ones_cancelled_to_their_original_order(
-    tree: SharedTree, tmp_path: Path, known: bool
+    mailbox: SharedMailbox, tmp_path: Path, known: bool
 ) -> None:
     simulator = Simulator.of("1a 2b 3c 4a", "t: 123", mode="zookeeper")
     url, file = f"sqlite:///{tmp_path}/journal.db", tmp_path / "journal.db"
@@ -87,7 +92,7 @@ def test_with_an_old_copy_of_the_database_moves_are_found_in_kafka_and_unknown_o
             why = CancelRequest(person="ada", reason="a backup was restored")
             outcome = cancel_everything(simulator, journal, why, WHO)
             assert [each.state for each in outcome.external] == [ExternalCancelState.CANCELLED]
-        assert journal.tree.children("/admin/reassignments") == []
+        assert journal.mailbox.children("/admin/reassignments") == []
     assert simulator.topics[TopicPartition("t", 0)].replicas == ((4, 3, 2) if known else (1, 2, 3))
     assert not simulator.reassignments()
 
@@ -101,7 +106,7 @@ def test_after_an_upgrade_who_has_the_journal_open_and_who_opens_it_are_refused(
             connection.execute(sa.update(version).values(version_num="9999"))
         engine.dispose()
         with pytest.raises(JournalError, match="changed to schema 9999 while this process"):
-            journal.tree.create("/admin/x", "{}")
-        assert journal.tree.get("/admin/x") is None
+            create_document(journal.mailbox, "/admin/x", "{}")
+        assert read_one(journal.mailbox, "/admin/x") is None
         with pytest.raises(JournalError, match=r"written by a newer Kafka Steward \(schema 9999"):
             open_journal(url, "c")

@@ -20,12 +20,7 @@ from kafka_steward.escaping import printable
 from kafka_steward.execution.announcements import announce_restart, disable_reassignment, enable_reassignment
 from kafka_steward.execution.cluster_queries import cordoned_brokers
 from kafka_steward.execution.topics.pending import PendingReplica, count_missing, eligible_brokers, list_pending
-from kafka_steward.execution.watch.failures import (
-    report_broker,
-    report_log_dirs,
-    withdraw_log_dirs,
-    withdraw_report,
-)
+from kafka_steward.execution.watch.failures import report_broker, report_log_dirs, withdraw_log_dirs, withdraw_report
 from kafka_steward.hooks import steward
 from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.columns import audit_facts
@@ -177,7 +172,7 @@ def archive_rows(call: CommandContext) -> None:
 def pair_journal_halves(call: CommandContext) -> Exit:
     """Give the rows and the documents of the journal one id."""
     with call.journal(compare=False) as journal:
-        identity = journal.bind_rows_to_tree()
+        identity = journal.bind_rows_to_mailbox()
         place = "nowhere" if identity is None else identity.place
         message = f"The rows and the documents of the journal at {place} were paired."
         journal.audit.record(

@@ -57,7 +57,7 @@ def _apply_document(foreground: Foreground, document: Any, partitions: Collectio
             sentence = f"Every partition of {call.arguments.file} already has its target replicas; nothing was changed."
             call.out.print_facts({"digest": None, "status": "completed", "sentence": sentence}, [sentence])
             return Exit.DONE
-        if not disabled_reason(opened.journal.tree):  # planning takes a while
+        if not disabled_reason(opened.journal.mailbox):  # planning takes a while
             break
     try:
         publish_plan(opened.context(call.who), plan, snapshot=snapshot)
@@ -74,12 +74,12 @@ def _apply_document(foreground: Foreground, document: Any, partitions: Collectio
 
 def _check_before_planning(foreground: Foreground, partitions: Collection[TopicPartition]) -> Exit | None:
     """Return the exit code if a plan may not start now; None if it may. With `--wait`, wait until it may."""
-    call, tree = foreground.call, foreground.opened.journal.tree
+    call, mailbox = foreground.call, foreground.opened.journal.mailbox
     printed = ""
     try:
         while True:
             disabled, taken = foreground.retry(
-                lambda: (disabled_reason(tree), _find_taken_slot(foreground, partitions)), stays=_STAYS
+                lambda: (disabled_reason(mailbox), _find_taken_slot(foreground, partitions)), stays=_STAYS
             )
             if not disabled and taken is None:
                 return None

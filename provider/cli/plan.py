@@ -94,7 +94,7 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
                 if not inputs.nothing:
                     _take_snapshot(opened, folder, inputs)
                     _print_readiness(opened, operation)
-                    restarts = restarting_brokers(opened.journal.tree, opened.journal.now_ms())
+                    restarts = restarting_brokers(opened.journal.mailbox, opened.journal.now_ms())
                     rates = read_external_rates(opened.cluster, opened.journal, leaders=settings.throttle_leaders)
         if inputs.nothing:
             return _report_nothing(call, operation, inputs.nothing)
@@ -201,7 +201,7 @@ def _read_inputs(call: CommandContext, opened: ClusterSession, operation: Operat
 def _print_healed_regardless(journal: Journal, failed: Collection[int]) -> None:
     """Print which of these brokers the DAG would not heal now, because a person has decided so."""
     now_ms = journal.now_ms()
-    called_off, restarts = read_failures(journal).called_off, restarting_brokers(journal.tree, now_ms)
+    called_off, restarts = read_failures(journal).called_off, restarting_brokers(journal.mailbox, now_ms)
     for broker in failed:
         if broker in called_off:
             off = f"The heal of broker {broker} was called off: {paths.failed_broker(broker)} was deleted."

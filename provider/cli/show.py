@@ -135,12 +135,12 @@ def _status_facts(
         "failures": list(notes),
         "announced_restarts": [
             {"broker": broker, "until": iso_time(until_ms), "sentence": f"Broker {broker} {restart_clause(until_ms)}."}
-            for broker, until_ms in sorted(restarting_brokers(journal.tree, now_ms).items())
+            for broker, until_ms in sorted(restarting_brokers(journal.mailbox, now_ms).items())
         ],
         "failures_written_down": sorted(failures.entries),
         "heals_called_off": sorted(failures.called_off - snapshot.live),
         "documents_that_cannot_be_read": [
-            *(each.path for each in list_unreadable(journal.tree, WRITTEN)),
+            *(each.path for each in list_unreadable(journal.mailbox, WRITTEN)),
             *(each.path for each in documents.unreadable),
         ],
         "partitions": len(snapshot.partitions),

@@ -29,6 +29,7 @@ from kafka_steward.errors import StewardError
 from kafka_steward.execution.plans.report import summarize_outcome
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import FailedBroker
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.sandbox import Sandbox
@@ -310,7 +311,7 @@ def _wait_for(
 
 def read_failure(journal: Journal, broker: int) -> FailedBroker | None:
     """Return the entry that the watch wrote for a dead broker."""
-    node = journal.tree.get(paths.failed_broker(broker))
+    node = read_one(journal.mailbox, paths.failed_broker(broker))
     return FailedBroker.from_node(node) if node else None
 
 

@@ -51,7 +51,7 @@ def inspect_journal(journal: Journal, commands: Commands, *, executor: str, shar
     return [
         journal_finding(place, openings, executor=executor, shared_needed=shared_needed),
         watch_finding(polls, leases, commands),
-        *restart_findings(restarting_brokers(journal.tree, journal.now_ms())),
+        *restart_findings(restarting_brokers(journal.mailbox, journal.now_ms())),
     ]
 
 

@@ -1,6 +1,6 @@
 """Controller for the KIPs' documents: each poll accepts new documents and advances the work in progress by one step.
 
-No state that matters is kept in memory: a poll starts from the tree and the cluster, in KIP-236's order for a new
+No state that matters is kept in memory: a poll starts from the mailbox and the cluster, in KIP-236's order for a new
 controller. That order is reassignments in flight, then requests and the queue, then `/admin/reassign_partitions`. A
 later source never takes a partition from an earlier source of the other route. So a poll after a crash, or concurrent
 with another process that polls, needs no special handling.
@@ -39,7 +39,7 @@ from kafka_steward.document_api.request_documents import (
 )
 from kafka_steward.document_api.request_intake import PartialCancel, RequestIntake, active_reassignments
 from kafka_steward.document_api.request_rules import ActiveReassignment
-from kafka_steward.errors import DocumentError, KafkaRefused, LockLost, NodeExists, NodeMissing, VersionConflict
+from kafka_steward.errors import DocumentError, KafkaRefused, LockLost, VersionConflict
 from kafka_steward.execution.announcements import disabled_reason
 from kafka_steward.execution.cluster_queries import HIDDEN
 from kafka_steward.execution.moves.in_flight import delete_in_flight, list_in_flight, record_external_in_flight
@@ -50,9 +50,9 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import ChunkPartition, InFlight, Request
 from kafka_steward.journal.listing import SWEEP_MS, quarantine_unreadable
+from kafka_steward.journal.mailbox import Node, delete_one, read_one
 from kafka_steward.journal.records import WRITTEN, PlanRecord
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node, remove
 from kafka_steward.settings import Settings
 
 
@@ -65,9 +65,9 @@ def track_legacy_reassignments(
     time (KIP-236); a message reports it if the two targets differ.
     """
     recorded = [
-        name for name, document in list_in_flight(journal.tree).items() if document.plan is None and document.legacy
+        name for name, document in list_in_flight(journal.mailbox).items() if document.plan is None and document.legacy
     ]
-    node = journal.tree.get(paths.REASSIGN_PARTITIONS)
+    node = read_one(journal.mailbox, paths.REASSIGN_PARTITIONS)
     if node is None and not recorded:
         return []
     try:
@@ -80,10 +80,10 @@ def track_legacy_reassignments(
         return [f"{paths.REASSIGN_PARTITIONS} is left to Kafka, which does not let us read its partitions: {error}"]
     for entry in asked:
         if entry.topic_partition not in under_way and entry.topic_partition in snapshot.partitions:
-            record_external_in_flight(journal.tree, entry.topic_partition, _build_in_flight_record(entry, snapshot))
+            record_external_in_flight(journal.mailbox, entry.topic_partition, _build_in_flight_record(entry, snapshot))
     named = {entry.topic_partition: entry.replicas for entry in asked}
     ended = [name for name in recorded if name not in named and not _is_in_flight(name, snapshot)]
-    delete_in_flight(journal.tree, None, [name for name in ended if name.topic not in snapshot.hidden])
+    delete_in_flight(journal.mailbox, None, [name for name in ended if name.topic not in snapshot.hidden])
     unseen = [name for name in sorted(named) if name.topic in snapshot.hidden][:1]
     return [f"{paths.REASSIGN_PARTITIONS} is left to Kafka with {name}, unrecorded: {HIDDEN}." for name in unseen] + [
         f"{name} is also requested by {paths.REASSIGN_PARTITIONS}, and a request is already reassigning it."
@@ -123,7 +123,7 @@ class DocumentController:
             cluster, journal, who, cancel=settings.foreign_while_disabled == "cancel"
         )
         self._scheduler = PlanScheduler(cluster, journal, settings, who)
-        self._chunks = ManualChunks(journal.tree)
+        self._chunks = ManualChunks(journal.mailbox)
         self._swept_ms: int | None = None
         #: The requests that wait for another plan, as of this poll.
         self._waiting: list[RequestDocument] = []
@@ -160,7 +160,7 @@ class DocumentController:
     def _run_part(self, part: Callable[[PollResult], None], result: PollResult) -> None:
         try:
             part(result)
-        except (LockLost, VersionConflict, NodeExists, NodeMissing) as error:
+        except (LockLost, VersionConflict) as error:
             # Another process does the same work: the next poll detects what remains.
             result.sentences.append(str(error))
             result.schedule_within(SOON_S)
@@ -188,7 +188,7 @@ class DocumentController:
         record_unrecorded(self._cluster, self._journal, [*self._plans.requested, *self._plans.others])
 
     def _consume_cancel_signal(self, result: PollResult) -> None:
-        if self._journal.tree.get(paths.CANCEL_IN_PROGRESS) is None:
+        if read_one(self._journal.mailbox, paths.CANCEL_IN_PROGRESS) is None:
             return
         self._scheduler.invalidate_cancels()
         outcome = consume_cancel_signal(self._cluster, self._journal, self._who)
@@ -199,7 +199,7 @@ class DocumentController:
             result.events.add("cancel")
 
     def _process_requests(self, result: PollResult) -> None:
-        documents, more = read_requests(self._journal.tree)
+        documents, more = read_requests(self._journal.mailbox)
         self._waiting = []
         if not documents:
             return
@@ -208,13 +208,15 @@ class DocumentController:
         fresh = [document for document in documents if not self._plans.executes_document(document.document_id)]
         for document in documents:
             if document not in fresh:
-                remove(self._journal.tree, document.node)  # its plan is published: a poll crashed before this line
+                delete_one(
+                    self._journal.mailbox, document.node
+                )  # its plan is published: a poll crashed before this line
         if not fresh:
             return
         result.events.add("request")
         ready, self._waiting = self._withhold_documents(fresh, result)
         for node in self._accept_documents(ready, result) or ():
-            remove(self._journal.tree, node)
+            delete_one(self._journal.mailbox, node)
 
     def _withhold_documents(
         self, documents: Sequence[RequestDocument], result: PollResult
@@ -231,7 +233,7 @@ class DocumentController:
         return self._owned
 
     def _process_queue(self, result: PollResult) -> None:
-        document = read_queue(self._journal.tree)
+        document = read_queue(self._journal.mailbox)
         # First, because of a re-created queue: partitions that it names again would count as in progress, and would
         # then be removed with the old queue.
         self._cancel_dequeued_moves(document)
@@ -244,7 +246,7 @@ class DocumentController:
                 if self._accept_documents([ready], result) is None:
                     return
             if document.parse_error:
-                remove(self._journal.tree, document.node)
+                delete_one(self._journal.mailbox, document.node)
                 return
             self._remove_started_from_queue(document, withheld.keys())
 
@@ -267,7 +269,7 @@ class DocumentController:
             return
         result.schedule_within(SOON_S)
         if self._plans.executes_document(document.document_id):
-            remove(self._journal.tree, document.node)  # its plan is published: a poll crashed before this line
+            delete_one(self._journal.mailbox, document.node)  # its plan is published: a poll crashed before this line
             return
         if self._plans.executing_from(paths.REASSIGN_CHUNKS) is not None:
             result.sentences.append(f"{document.node.path} waits: the chunk before it is in progress.")
@@ -275,7 +277,7 @@ class DocumentController:
         result.events.add("request")
         ready, _ = self._withhold_documents([document], result)
         for node in self._accept_documents(ready, result) or ():
-            remove(self._journal.tree, node)
+            delete_one(self._journal.mailbox, node)
 
     def _filter_new_entries(self, document: RequestDocument) -> RequestDocument:
         """Return the queue without entries that a plan has already: all entries, or those added or changed since."""
@@ -303,7 +305,7 @@ class DocumentController:
         plans = [plan for plan in self._plans.requested if document.document_id in plan.sources]
         rows = (row for plan in plans for row in self._journal.plans.rows(plan.digest))
         waiting = {row.topic_partition for row in rows if row.state in OPEN}
-        remove_started_from_queue(self._journal.tree, document.node, waiting.union(withheld))
+        remove_started_from_queue(self._journal.mailbox, document.node, waiting.union(withheld))
 
     def _poll_external_reassignments(self, result: PollResult) -> None:
         if self._zookeeper:
@@ -324,7 +326,7 @@ class DocumentController:
         """
         if not documents:
             return []
-        off = disabled_reason(self._journal.tree)
+        off = disabled_reason(self._journal.mailbox)
         why = f"reassignments are disabled {off}" if off else blocked_reason(self._journal, self._plans)
         if why:
             result.sentences.append(f"{documents[0].node.path} waits: {why}.")

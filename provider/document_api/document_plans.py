@@ -23,13 +23,13 @@ from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.plans.slot import claim_slot
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.mailbox import Node
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node
 from kafka_steward.planning.files.formats import plan_digest, plan_table
 from kafka_steward.settings import Settings
 
-#: The maximum number of active document plans; requests beyond that wait in the tree.
+#: The maximum number of active document plans; requests beyond that wait in the mailbox.
 _MOST = 8
 
 
@@ -165,7 +165,7 @@ class PlanScheduler:
         """Step a document plan once. Raises as `PlanRunner.step`."""
         self._step_plan(plan.digest, result)
         if plan.legacy:
-            flag_in_flight_legacy(self._journal.tree, plan.digest)
+            flag_in_flight_legacy(self._journal.mailbox, plan.digest)
 
     def invalidate_cancels(self) -> None:
         """Discard the cached cancels: `step_cancels` reads the requested ones again."""

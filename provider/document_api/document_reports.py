@@ -64,7 +64,7 @@ def document_values(journal: Journal) -> dict[str, list[dict[str, Any]]]:
         ],
         "restarts": [
             {"broker": broker, "announced_ms": restart.announced_ms, "until_ms": restart.until_ms}
-            for broker, restart in sorted(announced_restarts(journal.tree).items())
+            for broker, restart in sorted(announced_restarts(journal.mailbox).items())
         ],
         **_pending_values(journal),
     }

@@ -16,6 +16,7 @@ from kafka_steward.execution.plans.rollback import find_unfinished_cancels
 from kafka_steward.execution.plans.slot import current_plans
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import CancelRequest
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
 
@@ -25,7 +26,7 @@ _UNREADABLE = "to be refused, because it cannot be read"
 
 @dataclass(frozen=True)
 class WaitingDocument:
-    """A request, the queue or a manual chunk that is still in the tree; `why` is a clause after `waits`.
+    """A request, the queue or a manual chunk that is still in the mailbox; `why` is a clause after `waits`.
 
     `plan` is the digest of the plan that executes it already, None before; `created_ms` is the time of its creation.
     """
@@ -81,15 +82,15 @@ class DocumentStatus:
 
 def read_document_status(journal: Journal) -> DocumentStatus:
     """Return the state of the documents. Raises JournalError."""
-    disabled = read_disabled(journal.tree)
+    disabled = read_disabled(journal.mailbox)
     plans = DocumentPlans(journal)
     plans.read_unfinished()
     off = "" if disabled is None else "until reassignments are enabled"
     blocked = blocked_reason(journal, plans)
     why = off or (f"because {blocked}" if blocked else _NEXT_POLL)
     executed = {source: digests[-1] for source, digests in journal.plans.by_source().items()}
-    documents, more = read_requests(journal.tree)
-    queue = read_queue(journal.tree)
+    documents, more = read_requests(journal.mailbox)
+    queue = read_queue(journal.mailbox)
     chunks = _read_manual_chunks(journal, plans)
     unread = [
         document for document in (*documents, *([queue] if queue else [])) if document.document_id not in executed
@@ -114,7 +115,7 @@ def read_document_status(journal: Journal) -> DocumentStatus:
 
 def _read_manual_chunks(journal: Journal, plans: DocumentPlans) -> list[RequestDocument]:
     unfinished = (*plans.requested, *plans.others)
-    return ManualChunks(journal.tree).read_waiting({name for plan in unfinished for name in plan.chunks})
+    return ManualChunks(journal.mailbox).read_waiting({name for plan in unfinished for name in plan.chunks})
 
 
 def _waits_for_earlier_chunk(
@@ -143,7 +144,7 @@ def _describe_document(document: RequestDocument, executed: Mapping[str, str], w
 
 
 def _read_signal(journal: Journal) -> CancelSignal | None:
-    node = journal.tree.get(paths.CANCEL_IN_PROGRESS)
+    node = read_one(journal.mailbox, paths.CANCEL_IN_PROGRESS)
     if node is None:
         return None
     try:

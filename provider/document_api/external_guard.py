@@ -23,9 +23,9 @@ from kafka_steward.execution.moves.reversing import judge
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.mailbox import Node, read_one
 from kafka_steward.journal.state import ONLY, Noun, Row
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node
 
 _REASON = "it was started while reassignments are disabled"
 #: How long the replica order is checked after a cancel, in milliseconds. A broker that does not know of the cancel by
@@ -69,7 +69,7 @@ class ExternalReassignmentGuard:
         """
         unrestored = self._cancel(self._pending if self._journal.now_ms() <= self._pending_until_ms else [])
         rows = self._journal.rows(DISABLE_OBSERVED)
-        disabled, seen = self._journal.tree.get(paths.REASSIGN_CANCEL), rows.get(ONLY)
+        disabled, seen = read_one(self._journal.mailbox, paths.REASSIGN_CANCEL), rows.get(ONLY)
         if disabled is None:
             if seen is not None:
                 rows.delete(seen)
@@ -81,7 +81,7 @@ class ExternalReassignmentGuard:
             self._store_exemptions(disabled, seen, {str(name) for name in snapshot.reassigning})
             self._remember_replica_orders(snapshot)
             return unrestored
-        ours = {name for name, document in list_in_flight(self._journal.tree).items() if document.plan is not None}
+        ours = {name for name, document in list_in_flight(self._journal.mailbox).items() if document.plan is not None}
         new = {
             name: partition
             for name, partition in snapshot.reassigning.items()
@@ -94,7 +94,7 @@ class ExternalReassignmentGuard:
         return messages
 
     def _report_or_cancel(self, new: Mapping[TopicPartition, Partition], snapshot: Snapshot) -> list[str]:
-        off = disabled_reason(self._journal.tree)
+        off = disabled_reason(self._journal.mailbox)
         reassignments = [self._reassignment_of(name, partition) for name, partition in new.items()]
         verdicts = judge([reassignment.reversal("") for reassignment in reassignments], snapshot)
         messages = []

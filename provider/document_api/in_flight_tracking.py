@@ -22,6 +22,7 @@ from kafka_steward.execution.moves.in_flight import (
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import InFlight, Request
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import MoveState, PlanRecord
 from kafka_steward.journal.store import Journal
 
@@ -32,8 +33,8 @@ def sweep_external_records(cluster: ClusterPort, journal: Journal) -> None:
     A reassignment that `/admin/reassign_partitions` names may not have begun yet: its record stays. So do all records
     while a cancel signal is being executed, which needs their originals. Raises ClusterError, JournalError.
     """
-    recorded = [name for name, document in list_in_flight(journal.tree).items() if document.plan is None]
-    if not recorded or journal.tree.get(paths.CANCEL_IN_PROGRESS) is not None:
+    recorded = [name for name, document in list_in_flight(journal.mailbox).items() if document.plan is None]
+    if not recorded or read_one(journal.mailbox, paths.CANCEL_IN_PROGRESS) is not None:
         return
     named = _legacy_partitions(journal)
     snapshot = cluster.snapshot(sorted({name.topic for name in recorded}))
@@ -42,7 +43,7 @@ def sweep_external_records(cluster: ClusterPort, journal: Journal) -> None:
         for name in recorded
         if name not in named and name.topic not in snapshot.hidden and not _is_reassigning(name, snapshot)
     ]
-    delete_in_flight(journal.tree, None, stale)
+    delete_in_flight(journal.mailbox, None, stale)
 
 
 def record_unrecorded(cluster: ClusterPort, journal: Journal, plans: Sequence[PlanRecord]) -> None:
@@ -52,7 +53,7 @@ def record_unrecorded(cluster: ClusterPort, journal: Journal, plans: Sequence[Pl
     Raises ClusterError, JournalError.
     """
     listed = cluster.reassignments()
-    recorded = list_in_flight(journal.tree)
+    recorded = list_in_flight(journal.mailbox)
     changed = [name for name, partition in listed.items() if _differs(recorded.get(name), partition.target)]
     if not changed:
         return
@@ -63,12 +64,12 @@ def record_unrecorded(cluster: ClusterPort, journal: Journal, plans: Sequence[Pl
         if partition is None or not partition.reassigning:
             continue  # hidden, deleted, or complete by now
         if name in recorded:
-            update_external_in_flight(journal.tree, name, partition.target)
+            update_external_in_flight(journal.mailbox, name, partition.target)
         elif name in ours:
             plan, move = ours[name]
-            record_in_flight(journal.tree, plan, [move])
+            record_in_flight(journal.mailbox, plan, [move])
         else:
-            record_external_in_flight(journal.tree, name, _build_record(partition))
+            record_external_in_flight(journal.mailbox, name, _build_record(partition))
 
 
 def _differs(noted: InFlight | None, target: tuple[int, ...]) -> bool:
@@ -82,7 +83,7 @@ def _submitted_moves(journal: Journal, plans: Sequence[PlanRecord]) -> Mapping[T
 
 
 def _legacy_partitions(journal: Journal) -> frozenset[TopicPartition]:
-    node = journal.tree.get(paths.REASSIGN_PARTITIONS)
+    node = read_one(journal.mailbox, paths.REASSIGN_PARTITIONS)
     try:
         return frozenset(
             entry.topic_partition for entry in (() if node is None else Request.from_node(node).partitions)

@@ -12,14 +12,14 @@ from kafka_steward.document_api.request_documents import BATCH, RequestDocument,
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import Chunk, Request
-from kafka_steward.journal.tree import Documents, Node
+from kafka_steward.journal.mailbox import Mailbox, Node
 
 
 class ManualChunks:
-    """Reads the manual chunks of one tree. Keep one: it remembers which chunks belong to plans."""
+    """Reads the manual chunks of one mailbox. Keep one: it remembers which chunks belong to plans."""
 
-    def __init__(self, tree: Documents) -> None:
-        self._tree = tree
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
         self._of_plans: frozenset[str] = frozenset()
 
     def read_next(self, plan_chunks: Collection[str]) -> RequestDocument | None:
@@ -37,10 +37,10 @@ class ManualChunks:
         return [parse_document(node, _read_chunk) for node in self._read_nodes(plan_chunks)]
 
     def _read_nodes(self, plan_chunks: Collection[str]) -> list[Node]:
-        names = [name for name in self._tree.children(paths.REASSIGN_CHUNKS) if paths.is_topic(name)]
+        names = [name for name in self._mailbox.children(paths.REASSIGN_CHUNKS) if paths.is_topic(name)]
         self._of_plans = self._of_plans.intersection(names)
         unknown = sorted(set(names) - self._of_plans - set(plan_chunks))[:BATCH]
-        nodes = self._tree.read([paths.chunk(name) for name in unknown])
+        nodes = self._mailbox.read([paths.chunk(name) for name in unknown])
         manual = [node for node in nodes if node is not None and not _is_of_plan(node)]
         named = {node.path for node in manual}
         self._of_plans |= {name for name in unknown if paths.chunk(name) not in named}

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from kafka_steward.assignment import TopicPartition, counted
@@ -24,10 +25,11 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.document import json_excerpt
 from kafka_steward.journal.kip_documents import ChunkPartition, Request, TopicsToMove
+from kafka_steward.journal.listing import read_bounded
+from kafka_steward.journal.mailbox import MAX_BYTES, Mailbox, Node, delete_one, put_one, read_one
 from kafka_steward.journal.paths import REQUEST, request_number
 from kafka_steward.journal.records import MoveRow
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import MAX_BYTES, Documents, Node, put_new, remove, replace_text
 from kafka_steward.planning.files.reassignment import (
     Replica,
     directories_by_replica,
@@ -89,7 +91,7 @@ def split_waiting(
     return ready, waiting
 
 
-def read_requests(tree: Documents) -> tuple[list[RequestDocument], bool]:
+def read_requests(mailbox: Mailbox) -> tuple[list[RequestDocument], bool]:
     """Return the oldest requests, in the order in which they were created, and whether more requests wait.
 
     At most BATCH are read at once, and no further one once they have MAX_BYTES.
@@ -97,14 +99,17 @@ def read_requests(tree: Documents) -> tuple[list[RequestDocument], bool]:
     Sequence numbers give the order. A writer without a sequence, such as one SQL insert, may choose any name: such
     requests come after the numbered ones, ordered by created id. Nodes with an invalid name are left to the sweep.
     """
-    names = [name for name in tree.children(paths.REASSIGNMENT_REQUESTS) if REQUEST.parse(name) is not None]
+    names = [name for name in mailbox.children(paths.REASSIGNMENT_REQUESTS) if REQUEST.parse(name) is not None]
     numbers = {name: number for name in names if (number := request_number(name)) is not None}
-    numbered = [_request_path(name) for name in sorted(numbers, key=lambda name: numbers[name])]
-    nodes = _read_batch(tree, numbered, [])
-    if len(nodes) == len(numbers):
-        nodes = _read_batch(
-            tree, _sort_by_created_id(tree, [_request_path(name) for name in names if name not in numbers]), nodes
-        )
+    numbered = sorted(numbers, key=lambda name: numbers[name])
+    others = [name for name in names if name not in numbers]
+    nodes: list[Node] = []
+    size = 0
+    for node in chain(_read_each(mailbox, numbered), _read_by_age(mailbox, others)):
+        nodes.append(node)
+        size += len(node.data)
+        if len(nodes) == BATCH or size >= MAX_BYTES:
+            break
     return [parse_document(node) for node in nodes], bool(nodes) and len(nodes) < len(names)
 
 
@@ -112,27 +117,19 @@ def _request_path(name: str) -> str:
     return f"{paths.REASSIGNMENT_REQUESTS}/{name}"
 
 
-def _sort_by_created_id(tree: Documents, unnumbered: Sequence[str]) -> list[str]:
-    known = zip(tree.created_ids(unnumbered), unnumbered, strict=True)
+def _read_each(mailbox: Mailbox, names: Sequence[str]) -> Iterator[Node]:
+    return filter(None, (read_one(mailbox, _request_path(name)) for name in names))
+
+
+def _read_by_age(mailbox: Mailbox, names: Sequence[str]) -> Iterator[Node]:
+    nodes = filter(None, read_bounded(mailbox, [_request_path(name) for name in names]))
     # Two ids may be equal: of rows that one SQL statement or two concurrent ones inserted.
-    return [path for _, path in sorted((number, path) for number, path in known if number is not None)]
+    yield from sorted(nodes, key=lambda node: (node.created_id, node.path))
 
 
-def _read_batch(tree: Documents, wanted: Sequence[str], before: Sequence[Node]) -> list[Node]:
-    """Return the nodes `before` and then those at `wanted`, until they are BATCH or have MAX_BYTES."""
-    nodes = list(before)
-    size = sum(len(node.data) for node in nodes)
-    for path in wanted[: BATCH - len(nodes)]:
-        node = tree.read([path])[0] if size < MAX_BYTES else None
-        if node is not None:
-            nodes.append(node)
-            size += len(node.data)
-    return nodes
-
-
-def read_queue(tree: Documents) -> RequestDocument | None:
+def read_queue(mailbox: Mailbox) -> RequestDocument | None:
     """Return the queue; None if there is none."""
-    node = tree.get(paths.REASSIGN_QUEUE)
+    node = read_one(mailbox, paths.REASSIGN_QUEUE)
     return None if node is None else parse_document(node)
 
 
@@ -251,7 +248,7 @@ def queue_add(journal: Journal, text: str, *, who: Actor) -> int:
     Raises DocumentError or RequestError for an invalid text, RequestError when a queue exists already.
     """
     asked = parse_reassignment_text(text)
-    if put_new(journal.tree, paths.REASSIGN_QUEUE, Request(asked).to_json()) is None:
+    if put_one(journal.mailbox, paths.REASSIGN_QUEUE, Request(asked).to_json()) is None:
         raise RequestError(
             f"{paths.REASSIGN_QUEUE} exists: not all partitions that were queued before have started; wait until it "
             "is deleted, or remove it."
@@ -267,13 +264,13 @@ def request_add(journal: Journal, text: str, *, who: Actor) -> tuple[str, int]:
     Raises DocumentError or RequestError for an invalid text.
     """
     asked = parse_reassignment_text(text)
-    node = journal.tree.create_sequential(paths.REQUEST_PREFIX, Request(asked).to_json())
+    node = journal.mailbox.append(paths.REQUEST_PREFIX, Request(asked).to_json())
     reason = f"requested {counted(len(asked), 'partition')}"
     journal.audit.record(AuditRecord(Action.REQUEST, reason, after=node.path, who=who))
     return node.path.rpartition("/")[2], len(asked)
 
 
-def mark_accepted(tree: Documents, document: RequestDocument) -> Node | None:
+def mark_accepted(mailbox: Mailbox, document: RequestDocument) -> Node | None:
     """Mark a request as accepted, and return its node; return None if it was removed or changed since it was read.
 
     A request that cannot hold the mark, because it is too long or its access list does not let us change it, is
@@ -283,7 +280,7 @@ def mark_accepted(tree: Documents, document: RequestDocument) -> Node | None:
         return document.node
     text = json.dumps({**json.loads(document.node.data), "accepted": True}, separators=(",", ":"), ensure_ascii=False)
     try:
-        return replace_text(tree, document.node, text)
+        return put_one(mailbox, document.node.path, text, document.node)
     except JournalUnreachable:
         raise
     except (DocumentError, JournalError):
@@ -307,12 +304,12 @@ def request_remove(journal: Journal, name: str, *, who: Actor) -> None:
 def _remove_unaccepted(journal: Journal, name: str) -> Node:
     path = _request_path(paths.REQUEST.validate(name))
     for _ in range(_TRIES):
-        node = journal.tree.get(path)
+        node = read_one(journal.mailbox, path)
         if node is None:
             break
         if parse_document(node).is_accepted:
             raise _accepted_error(name, _executing_plan(journal, node))
-        if remove(journal.tree, node):
+        if delete_one(journal.mailbox, node):
             return node
     raise RequestError(
         f"There is no request {name}: it was executed, refused or removed before, or was never written; to see "
@@ -334,16 +331,16 @@ def _accepted_error(name: str, plan: str | None) -> RequestError:
 
 def queue_list(journal: Journal) -> tuple[ChunkPartition, ...]:
     """Return the queued partitions that have not started. Raises DocumentError when the queue is unreadable."""
-    node = journal.tree.get(paths.REASSIGN_QUEUE)
+    node = read_one(journal.mailbox, paths.REASSIGN_QUEUE)
     return () if node is None else Request.from_node(node).partitions
 
 
 def queue_remove(journal: Journal, *, who: Actor) -> bool:
     """Delete the queue; started reassignments continue. Returns False when there is no queue."""
-    node = journal.tree.get(paths.REASSIGN_QUEUE)
+    node = read_one(journal.mailbox, paths.REASSIGN_QUEUE)
     if node is None:
         return False
-    remove(journal.tree, node)
+    delete_one(journal.mailbox, node)
     journal.audit.record(AuditRecord(Action.REQUEST, "removed the queue", before=node.data[:2000], who=who))
     return True
 
@@ -363,7 +360,7 @@ def find_dequeued_partitions(rows: Iterable[MoveRow], queue: Node | None) -> set
     }
 
 
-def remove_started_from_queue(tree: Documents, queue: Node, keep: set[TopicPartition]) -> None:
+def remove_started_from_queue(mailbox: Mailbox, queue: Node, keep: set[TopicPartition]) -> None:
     """Remove all partitions but `keep` from the queue, and delete an empty queue.
 
     Left to the next poll when another client changes the queue concurrently.
@@ -371,6 +368,6 @@ def remove_started_from_queue(tree: Documents, queue: Node, keep: set[TopicParti
     asked = Request.from_node(queue)
     left = tuple(entry for entry in asked.partitions if entry.topic_partition in keep)
     if not left:
-        remove(tree, queue)
+        delete_one(mailbox, queue)
     elif len(left) < len(asked.partitions):
-        replace_text(tree, queue, replace(asked, partitions=left).to_json())
+        put_one(mailbox, queue.path, replace(asked, partitions=left).to_json(), queue)

@@ -43,9 +43,9 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
 from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.mailbox import Node
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node
 from kafka_steward.planning.files.reassignment import Replica
 from kafka_steward.settings import Settings
 
@@ -132,7 +132,7 @@ class RequestIntake:
         """Mark the requests that begin something; return False if one was removed or changed since it was read."""
         for document in documents:
             if document.node.path in begun and document.node.path.startswith(f"{paths.REASSIGNMENT_REQUESTS}/"):
-                node = mark_accepted(self._journal.tree, document)
+                node = mark_accepted(self._journal.mailbox, document)
                 if node is None:
                     return False
                 admitted.marked[document.node.path] = node
@@ -153,7 +153,7 @@ class RequestIntake:
         why = f"superseded by {', '.join(sorted({decision.asked.source for decision in decisions})[:3])}"
         for decision in decisions:
             retarget_in_flight(
-                self._journal.tree, decision.asked.source, decision.asked.partition, decision.asked.replicas
+                self._journal.mailbox, decision.asked.source, decision.asked.partition, decision.asked.replicas
             )
         with self._journal.step_lock() as fence:
             withdrawal = PartialCancel(self._cluster, self._journal, plan, why=why, who=self._who, fence=fence)
@@ -176,7 +176,7 @@ class RequestIntake:
             if (
                 decision.asked.partition not in elsewhere
             ):  # the cancel restored the requested replicas: no move is needed
-                delete_in_flight(self._journal.tree, decision.asked.source, [decision.asked.partition])
+                delete_in_flight(self._journal.mailbox, decision.asked.source, [decision.asked.partition])
         by_path = {document.node.path: document.document_id for document in documents}
         for legacy in (False, True):
             chosen = [
@@ -206,7 +206,9 @@ class RequestIntake:
         return {name: size for name, size in sizes.items() if size is not None}
 
     def _refuse_document(self, document: RequestDocument, admitted: IntakeResult) -> None:
-        kept = quarantine_document(self._journal.tree, self._journal.state, document.node, document.parse_error, None)
+        kept = quarantine_document(
+            self._journal.mailbox, self._journal.state, document.node, document.parse_error, None
+        )
         where = "" if kept is None else f" Its content was copied to {kept}."
         sentence = f"{document.node.path} was not executed: {document.parse_error}{where}"
         text = document.node.data[:2000]
@@ -239,7 +241,7 @@ def active_reassignments(journal: Journal, plans: DocumentPlans) -> dict[TopicPa
     """
     active = {
         partition: ActiveReassignment(document.replicas, document.original_replicas, document.legacy)
-        for partition, document in list_in_flight(journal.tree).items()
+        for partition, document in list_in_flight(journal.mailbox).items()
         if document.plan is None
     }
     for plan in plans.requested:

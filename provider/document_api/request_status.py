@@ -18,6 +18,7 @@ from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Outcome, StoredAuditRecord
 from kafka_steward.journal.kip_documents import ChunkPartition, Request
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, PlanRecord
 from kafka_steward.journal.store import Journal
 
@@ -215,7 +216,7 @@ def queued_partitions(journal: Journal) -> list[ChunkPartition]:
         if any(source.startswith(f"{paths.REASSIGN_QUEUE}@") for source in record.sources)
         for row in journal.plans.existing_rows(record.digest)
     ]
-    node = journal.tree.get(paths.REASSIGN_QUEUE)
+    node = read_one(journal.mailbox, paths.REASSIGN_QUEUE)
     waiting = () if node is None else Request.from_node(node).partitions
     # What the queue says now is later than what a plan took from it.
     targets = {move.topic_partition: move for move in (*begun, *waiting)}

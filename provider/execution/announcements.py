@@ -20,9 +20,9 @@ from kafka_steward.escaping import utc_text
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, ReassignmentsDisabled
+from kafka_steward.journal.mailbox import Mailbox, Node, delete_one, put_one, read_one
 from kafka_steward.journal.records import RESTARTS
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Documents, Node, put, put_new, remove
 from kafka_steward.settings import Settings
 
 #: Validity of an announcement without a stated time while healing is disabled, in milliseconds: KIP-46's 30 min.
@@ -54,7 +54,9 @@ def announce_restart(journal: Journal, broker: int, *, who: Actor, lasts_ms: int
         raise RequestError(f"A restart cannot last {lasts_ms} ms; give the time for which the broker may be down.")
     path, now_ms = paths.rolling_bounce(broker), journal.now_ms()
     until_ms = None if lasts_ms is None else now_ms + lasts_ms
-    put(journal.tree, path, journal.tree.get(path), AnnouncedRestartDocument(now_ms, until_ms).to_json())
+    put_one(
+        journal.mailbox, path, AnnouncedRestartDocument(now_ms, until_ms).to_json(), read_one(journal.mailbox, path)
+    )
     message = "its grace period" if lasts_ms is None else f"{lasts_ms / 1000:.0f} s"
     sentence = (
         f"Broker {broker} announced a restart: it has {message} to come back, and receives no replicas until then."
@@ -63,7 +65,7 @@ def announce_restart(journal: Journal, broker: int, *, who: Actor, lasts_ms: int
     return sentence
 
 
-def announced_restarts(tree: Documents) -> dict[int, AnnouncedRestart]:
+def announced_restarts(mailbox: Mailbox) -> dict[int, AnnouncedRestart]:
     """Return every announcement, by broker.
 
     An unreadable announcement is dated by the time at which it was written, and states no time.
@@ -73,13 +75,13 @@ def announced_restarts(tree: Documents) -> dict[int, AnnouncedRestart]:
         each.key[0]: AnnouncedRestart(
             each.node, min(each.document.timestamp_ms, each.node.modified_ms), each.document.expiry_ms
         )
-        for each in RESTARTS.list_valid(tree)
+        for each in RESTARTS.list_valid(mailbox)
     }
 
 
-def restarting_brokers(tree: Documents, now_ms: int) -> dict[int, int | None]:
+def restarting_brokers(mailbox: Mailbox, now_ms: int) -> dict[int, int | None]:
     """Return the brokers that announced a shutdown (KIP-46), as long as that applies, and until when, if stated."""
-    announced = announced_restarts(tree).items()
+    announced = announced_restarts(mailbox).items()
     return {broker: bounce.until_ms for broker, bounce in announced if bounce.is_in_effect(now_ms)}
 
 
@@ -110,9 +112,9 @@ def _grace_ms(settings: Settings) -> int:
 
 def delete_expired_announcements(journal: Journal, live: Collection[int], settings: Settings, who: Actor) -> list[str]:
     """Delete the expired announcements; return a message for each."""
-    messages, announced = [], announced_restarts(journal.tree)
+    messages, announced = [], announced_restarts(journal.mailbox)
     for broker, restart in expired_announcements(announced, live, journal.now_ms(), settings).items():
-        remove(journal.tree, restart.node)
+        delete_one(journal.mailbox, restart.node)
         sentence = f"broker {broker} is live, and the time announced for its restart has expired"
         journal.audit.record(AuditRecord(Action.CLEAR, sentence, broker=broker, who=who))
         messages.append(sentence)
@@ -143,21 +145,21 @@ class DisabledReassignments:
         return f"by {self.person or 'an unnamed user'} since {utc_text(self.since_ms)} UTC{why}"
 
 
-def read_disabled(tree: Documents) -> DisabledReassignments | None:
+def read_disabled(mailbox: Mailbox) -> DisabledReassignments | None:
     """Return the state of disabled reassignments; None when they are enabled."""
-    node = tree.get(paths.REASSIGN_CANCEL)
+    node = read_one(mailbox, paths.REASSIGN_CANCEL)
     return None if node is None else DisabledReassignments.from_node(node)
 
 
-def disabled_reason(tree: Documents) -> str:
+def disabled_reason(mailbox: Mailbox) -> str:
     """Return by whom, since when and why reassignments are disabled, as a clause; empty when they are enabled."""
-    disabled = read_disabled(tree)
+    disabled = read_disabled(mailbox)
     return "" if disabled is None else disabled.clause
 
 
 def disabled_advice(journal: Journal) -> str:
     """Return the same, and how a person enables them."""
-    why = disabled_reason(journal.tree)
+    why = disabled_reason(journal.mailbox)
     enable = command_line("enable", journal.conn_id)
     return why and f"{why}; to enable them, run {enable}, or delete {paths.REASSIGN_CANCEL}"
 
@@ -169,19 +171,19 @@ def disable_reassignment(journal: Journal, *, who: Actor, reason: str) -> str:
     """
     if not reason.strip():
         raise RequestError("Give a reason why reassignments are disabled: held moves and requests show it.")
-    node = put_new(journal.tree, paths.REASSIGN_CANCEL, ReassignmentsDisabled(who.person, reason).to_json())
+    node = put_one(journal.mailbox, paths.REASSIGN_CANCEL, ReassignmentsDisabled(who.person, reason).to_json())
     if node is None:
-        return f"Reassignments are already disabled, {disabled_reason(journal.tree)}."
+        return f"Reassignments are already disabled, {disabled_reason(journal.mailbox)}."
     journal.audit.record(AuditRecord(Action.REQUEST, f"disabled: {reason}", after="disabled", who=who))
     return f"Reassignments are disabled {DisabledReassignments.from_node(node).clause}; moves in flight complete."
 
 
 def enable_reassignment(journal: Journal, *, who: Actor, reason: str = "") -> str:
     """Enable reassignments again; return the message. Harmless when they are enabled already."""
-    node = journal.tree.get(paths.REASSIGN_CANCEL)
+    node = read_one(journal.mailbox, paths.REASSIGN_CANCEL)
     if node is None:
         return "Reassignments are already enabled."
-    remove(journal.tree, node)
+    delete_one(journal.mailbox, node)
     words = f"enabled again: {reason}" if reason else "enabled again"
     journal.audit.record(
         AuditRecord(

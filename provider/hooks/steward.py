@@ -213,7 +213,7 @@ class StewardHook(BaseHook):
     def journal(self, cluster_id: str, *, compare: bool = True, kafkas: bool = False) -> Journal:
         """Open the journal of one cluster. The caller closes it. Raises JournalError, SettingError, WrongJournal.
 
-        Unless `compare` is False, its tree and its rows must belong to one journal. That journal must be the one with
+        Unless `compare` is False, its documents and rows must belong to one journal. That journal must be the one with
         which the work began; otherwise WrongJournal is raised. `kafkas` states that Kafka keeps the metadata of this
         cluster in ZooKeeper: then no other ZooKeeper is accepted.
         """
@@ -330,7 +330,7 @@ def _select_submission(access: ClusterConfig, cluster: KafkaCluster, journal: Jo
             "set submission to admin."
         )
     # All methods except `alter` are the cluster's own.
-    return cast("KafkaCluster", ZnodeReassignmentClient(cluster, journal.tree))
+    return cast("KafkaCluster", ZnodeReassignmentClient(cluster, journal.mailbox))
 
 
 def _mask_secrets(secrets: Sequence[str]) -> None:

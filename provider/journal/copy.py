@@ -2,7 +2,7 @@
 
 Everything that exists in the target journal is left unchanged, so that an interrupted copy can be repeated. Documents
 with numbered names get new numbers, because the target journal has its own counters. After the copy, only the copy may
-be used. Both halves of the copy get a new id, and the tree of the original gets a mark with the location of the copy:
+be used. Both halves of the copy get a new id, and the original documents get a mark with the location of the copy:
 the original is refused the next time it is opened. Nothing else in the original is changed.
 """
 
@@ -17,9 +17,9 @@ from kafka_steward.journal.document import parse_valid_nodes
 from kafka_steward.journal.identity import mark_copied
 from kafka_steward.journal.kip_documents import Chunk
 from kafka_steward.journal.locks import STEP_LOCK, Fence
+from kafka_steward.journal.mailbox import Mailbox, Node, put_one, read_below, read_one
 from kafka_steward.journal.state import StoredRow
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Documents, Node, put_new
 
 #: The roots of a journal's documents. ZooKeeper's `/admin` also contains Kafka's own nodes, which are not copied.
 _ROOTS = (
@@ -57,13 +57,15 @@ def copy_journal(source: Journal, target: Journal) -> CopyCounts:
     with source.step_lock() as fence:
         audit_rows = target.audit.import_rows(source.audit.pages())
         plans = _copy_plans(source, target, fence)
-        numbered = _copy_sequential_nodes(source.tree, target.tree)
+        numbered = _copy_sequential_nodes(source.mailbox, target.mailbox)
         rows = sum(_copy_row(target, row) for row in source.state.everything() if row.noun != STEP_LOCK.name)
-        named = sum(_copy_node(target.tree, node) for root in _ROOTS for node in _walk_documents(source.tree, root))
+        named = sum(
+            _copy_node(target.mailbox, node) for root in _ROOTS for node in _walk_documents(source.mailbox, root)
+        )
         fence.check()
-        identity = target.bind_rows_to_tree()
+        identity = target.bind_rows_to_mailbox()
         if identity is not None:
-            mark_copied(source.tree, identity)
+            mark_copied(source.mailbox, identity)
     return CopyCounts(plans, numbered + named + rows, audit_rows)
 
 
@@ -76,34 +78,34 @@ def _copy_plans(source: Journal, target: Journal, fence: Fence) -> int:
     return copied
 
 
-def _walk_documents(tree: Documents, path: str) -> Iterator[Node]:
+def _walk_documents(mailbox: Mailbox, path: str) -> Iterator[Node]:
     """Yield the documents at and below a path: nodes without children."""
-    names = tree.children(path)
+    names = mailbox.children(path)
     # Nodes with an invalid name are not copied: the watch of the old journal has moved them to quarantine.
     for below in filter(paths.is_path, (f"{path}/{name}" for name in names)):
-        yield from _walk_documents(tree, below)
-    node = None if names else tree.get(path)
+        yield from _walk_documents(mailbox, below)
+    node = None if names else read_one(mailbox, path)
     if node is not None and (node.data or path in _MAY_BE_EMPTY):
         yield node
 
 
-def _copy_node(target: Documents, node: Node) -> bool:
-    return put_new(target, node.path, node.data) is not None
+def _copy_node(target: Mailbox, node: Node) -> bool:
+    return put_one(target, node.path, node.data) is not None
 
 
 def _copy_row(target: Journal, row: StoredRow) -> bool:
     return target.state.write(row.noun, {row.key: row.text}, {}) is not None
 
 
-def _copy_sequential_nodes(source: Documents, target: Documents) -> int:
+def _copy_sequential_nodes(source: Mailbox, target: Mailbox) -> int:
     """Copy requests, and chunks that belong to no plan. A node whose exact text is in the target was copied before."""
     copied = 0
     for prefix in (paths.REQUEST_PREFIX, paths.CHUNK_PREFIX):
         parent = prefix.rpartition("/")[0]
-        known = {node.data for node in target.below(parent)}
-        for node in source.below(parent):
+        known = {node.data for node in read_below(target, parent)}
+        for node in read_below(source, parent):
             if node.data not in known and not _is_plan_chunk(node, prefix):
-                target.create_sequential(prefix, node.data)
+                target.append(prefix, node.data)
                 copied += 1
     return copied
 

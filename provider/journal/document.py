@@ -37,8 +37,8 @@ from typing import (
 from kafka_steward.assignment import Assignment
 from kafka_steward.errors import DocumentError
 from kafka_steward.escaping import UNPRINTABLE, printable
+from kafka_steward.journal.mailbox import MAX_BYTES, Node
 from kafka_steward.journal.paths import DIGEST, MAX_ID, TOPIC, is_broker_or_partition_id, is_topic
-from kafka_steward.journal.tree import MAX_BYTES, Node
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -303,7 +303,7 @@ _warned: deque[str] = deque(maxlen=1000)
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """A document of the tree.
+    """A document of the mailbox.
 
     `extra` holds unknown fields, added by others: they are written back. `source` is the text that the document was
     read from: an unchanged document is written back byte for byte, whatever its spacing and order.

@@ -14,13 +14,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from kafka_steward.errors import DocumentError, WrongJournal
+from kafka_steward.errors import DocumentError, VersionConflict, WrongJournal
 from kafka_steward.journal import paths
 from kafka_steward.journal.document import Document
+from kafka_steward.journal.mailbox import Mailbox, Node, put_one, read_one
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import Database
 from kafka_steward.journal.sql.dialect import now_ms
-from kafka_steward.journal.tree import Documents, put_new
 
 #: The minimum interval between two records of the same host, which may open the journal very often.
 _NOTED_EVERY_MS = 60_000
@@ -32,16 +32,16 @@ _OR_PAIR = (
 
 @dataclass(frozen=True)
 class Identity:
-    """The id of a journal, and the locations of its rows and its tree for messages; neither contains a password."""
+    """The id of a journal, and the locations of its rows and its mailbox for messages; neither contains a password."""
 
     id: str
     rows: str
-    tree: str
+    mailbox: str
 
     @property
     def place(self) -> str:
         """The journal's location, for messages."""
-        return self.rows if self.tree == self.rows else f"{self.rows} with its documents in {self.tree}"
+        return self.rows if self.mailbox == self.rows else f"{self.rows} with its documents in {self.mailbox}"
 
     def to_json(self) -> dict[str, str]:
         """Return the identity as a watch's trigger event carries it."""
@@ -59,7 +59,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class _IdentityNode(Document):
-    """`/steward/journal`: the id of the journal that this tree belongs to, and the location of its rows.
+    """`/steward/journal`: the id of the journal that this mailbox belongs to, and the location of its rows.
 
     `copied_to` is the location of the copy that replaces the journal; None for a journal that is in use.
     """
@@ -109,23 +109,23 @@ class HostOpenings:
         return self.database.cluster_condition(tables.opened) & (tables.opened.c.host == host)
 
 
-def ensure_identity(database: Database, tree: Documents, place: str | None = None) -> Identity:
+def ensure_identity(database: Database, mailbox: Mailbox, place: str | None = None) -> Identity:
     """Return the journal's identity; create the id if both halves are new.
 
-    `place` is the location of the tree, None if it is in the same database as the rows. Raises WrongJournal when the
+    `place` is the location of the mailbox, None if it is in the same database as the rows. Raises WrongJournal when the
     two halves belong to different journals, one half is missing, or the journal was copied and the copy replaces it.
     """
     rows = database.place
     named = _IdentityRow(database, place or rows)
-    known, bound, their_tree = named.read_or_create()
-    node = tree.get(paths.JOURNAL)
+    known, bound, their_mailbox = named.read_or_create()
+    node = read_one(mailbox, paths.JOURNAL)
     if node is None and bound:
         raise WrongJournal(
-            f"The rows at {rows} belong to a journal whose documents are in {their_tree}, and there are none of its "
+            f"The rows at {rows} belong to a journal whose documents are in {their_mailbox}, and there are none of its "
             f"documents in {place or rows}; {_ONE_FOR_ALL}, correct the setting zookeeper, {_OR_PAIR}."
         )
     if node is None:
-        node = put_new(tree, paths.JOURNAL, _IdentityNode(known, rows).to_json()) or tree.get(paths.JOURNAL)
+        node = put_one(mailbox, paths.JOURNAL, _IdentityNode(known, rows).to_json()) or read_one(mailbox, paths.JOURNAL)
     theirs = _parse_identity(node.data) if node is not None else None
     if theirs is not None and theirs.copied_to is not None:
         raise WrongJournal(
@@ -145,44 +145,45 @@ def ensure_identity(database: Database, tree: Documents, place: str | None = Non
     return Identity(known, rows, place or rows)
 
 
-def bind_rows_to_tree(database: Database, tree: Documents, place: str | None = None) -> Identity:
+def bind_rows_to_mailbox(database: Database, mailbox: Mailbox, place: str | None = None) -> Identity:
     """Write a new id into both halves and return it: they are one journal, and any other user of a half is refused."""
     identity = Identity(uuid.uuid4().hex, database.place, place or database.place)
     text = _IdentityNode(identity.id, identity.rows).to_json()
     # The rows first, and not bound: after a crash in between, the journal cannot be opened.
-    _IdentityRow(database, identity.tree).replace_id(identity.id)
-    node = tree.get(paths.JOURNAL)
-    if node is None:
-        tree.create(paths.JOURNAL, text)
-    else:
-        tree.set(paths.JOURNAL, text, version=node.version)
-    _IdentityRow(database, identity.tree).mark_bound(identity.id)
+    _IdentityRow(database, identity.mailbox).replace_id(identity.id)
+    _write_identity(mailbox, text, read_one(mailbox, paths.JOURNAL))
+    _IdentityRow(database, identity.mailbox).mark_bound(identity.id)
     return identity
 
 
-def mark_copied(tree: Documents, copy: Identity) -> None:
-    """Record in the tree of a journal that `copy` replaces it: from then on the journal is not opened any more.
+def mark_copied(mailbox: Mailbox, copy: Identity) -> None:
+    """Record in the mailbox of a journal that `copy` replaces it: from then on the journal is not opened any more.
 
-    Does nothing if the copy has the same tree. `bind_rows_to_tree` removes the mark.
+    Does nothing if the copy has the same mailbox. `bind_rows_to_mailbox` removes the mark.
     """
-    node = tree.get(paths.JOURNAL)
+    node = read_one(mailbox, paths.JOURNAL)
     name = None if node is None else _parse_identity(node.data)
     if node is not None and name is not None and name.id != copy.id:
-        tree.set(paths.JOURNAL, replace(name, copied_to=copy.place).to_json(), version=node.version)
+        _write_identity(mailbox, replace(name, copied_to=copy.place).to_json(), node)
+
+
+def _write_identity(mailbox: Mailbox, text: str, seen: Node | None) -> None:
+    if put_one(mailbox, paths.JOURNAL, text, seen) is None:
+        raise VersionConflict(f"{paths.JOURNAL} was changed by another process; try again.")
 
 
 @dataclass(frozen=True)
 class _IdentityRow:
-    """The row that holds the id. It is bound once the tree holds the same id."""
+    """The row that holds the id. It is bound once the mailbox holds the same id."""
 
     database: Database
-    tree: str
+    mailbox: str
 
     def read_or_create(self) -> tuple[str, bool, str]:
         found = self._read_row()
         if found is None:
             with self.database.write_transaction() as connection:
-                row = {"cluster_id": self.database.cluster_id, "id": uuid.uuid4().hex, "tree": self.tree}
+                row = {"cluster_id": self.database.cluster_id, "id": uuid.uuid4().hex, "mailbox": self.mailbox}
                 connection.execute(
                     self.database.dialect.insert_or_ignore(tables.journal).values(row | {"bound": False})
                 )
@@ -196,16 +197,16 @@ class _IdentityRow:
     def mark_bound(self, identity: str) -> None:
         change = sa.update(tables.journal).where(self._cluster_condition() & (tables.journal.c.id == identity))
         with self.database.write_transaction() as connection:
-            connection.execute(change.values(bound=True, tree=self.tree))
+            connection.execute(change.values(bound=True, mailbox=self.mailbox))
 
     def replace_id(self, identity: str) -> None:
-        row = {"cluster_id": self.database.cluster_id, "id": identity, "tree": self.tree, "bound": False}
+        row = {"cluster_id": self.database.cluster_id, "id": identity, "mailbox": self.mailbox, "bound": False}
         with self.database.write_transaction() as connection:
             connection.execute(sa.delete(tables.journal).where(self._cluster_condition()))
             connection.execute(sa.insert(tables.journal).values(row))
 
     def _read_row(self) -> tuple[str, bool, str] | None:
-        query = sa.select(tables.journal.c.id, tables.journal.c.bound, tables.journal.c.tree).where(
+        query = sa.select(tables.journal.c.id, tables.journal.c.bound, tables.journal.c.mailbox).where(
             self._cluster_condition()
         )
         with self.database.read_connection() as connection:

@@ -20,9 +20,9 @@ from kafka_steward.escaping import printable
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
 from kafka_steward.journal.document import NewerDocument, sanitize_text, warn_once
+from kafka_steward.journal.mailbox import MAX_BYTES, Mailbox, Node, delete_one, put_one, read_subtree
 from kafka_steward.journal.paths import NodeName
 from kafka_steward.journal.state import Noun, Rows, State
-from kafka_steward.journal.tree import MAX_BYTES, Documents, Node, remove, replace_text
 
 if TYPE_CHECKING:
     from kafka_steward.journal.store import Journal
@@ -81,6 +81,17 @@ class Listing(Generic[T]):
     unreadable: list[UnreadableNode] = field(default_factory=list)
 
 
+def read_bounded(mailbox: Mailbox, wanted: Sequence[str]) -> Iterator[Node | None]:
+    """Read the first MAX_DOCUMENTS of these documents, and about MAX_BYTES_AT_ONCE bytes of them; None if missing."""
+    size = 0
+    for start in range(0, min(len(wanted), MAX_DOCUMENTS), _BATCH):
+        if size > MAX_BYTES_AT_ONCE:
+            return
+        nodes = mailbox.read(wanted[start : min(start + _BATCH, MAX_DOCUMENTS)])
+        size += sum(len(node.data) for node in nodes if node is not None)
+        yield from nodes
+
+
 @dataclass(frozen=True)
 class DocumentCollection(Generic[T]):
     """All documents of one kind: those below `parent`, as many levels deep as there are `names`, parsed by `read`.
@@ -98,31 +109,26 @@ class DocumentCollection(Generic[T]):
     names_only: bool = False
     looked_below: int = 0
 
-    def list_valid(self, tree: Documents) -> list[ListedDocument[T]]:
+    def list_valid(self, mailbox: Mailbox) -> list[ListedDocument[T]]:
         """Return the readable documents."""
-        return self.list_with_unreadable(tree).found
+        return self.list_with_unreadable(mailbox).found
 
-    def list_with_unreadable(self, tree: Documents) -> Listing[T]:
+    def list_with_unreadable(self, mailbox: Mailbox) -> Listing[T]:
         """Read at most MAX_DOCUMENTS, and about MAX_BYTES_AT_ONCE bytes of them, in the order of their keys."""
         listing: Listing[T] = Listing()
-        named = sorted(self.list_paths(tree, listing.unreadable), key=lambda each: each[0])[:MAX_DOCUMENTS]
-        size = 0
-        for start in range(0, len(named), _BATCH):
-            if size > MAX_BYTES_AT_ONCE:
-                break
-            batch = named[start : start + _BATCH]
-            for (key, path), node in zip(batch, tree.read([path for _, path in batch]), strict=True):
-                size += 0 if node is None else len(node.data)
-                self._add_to_listing(tree, key, path, node, listing)
+        named = sorted(self.list_paths(mailbox, listing.unreadable), key=lambda each: each[0])
+        nodes = read_bounded(mailbox, [path for _, path in named])
+        for (key, path), node in zip(named, nodes, strict=False):
+            self._add_to_listing(mailbox, key, path, node, listing)
         return listing
 
-    def list_paths(self, tree: Documents, unreadable: list[UnreadableNode]) -> list[tuple[tuple[Any, ...], str]]:
+    def list_paths(self, mailbox: Mailbox, unreadable: list[UnreadableNode]) -> list[tuple[tuple[Any, ...], str]]:
         """Return key and path of each node whose name is valid; add the others to `unreadable`."""
         below: list[tuple[tuple[Any, ...], str]] = [((), self.parent)]
         for name in self.names:
             parents, below = below, []
             for key, parent in parents:
-                for child in tree.children(parent):
+                for child in mailbox.children(parent):
                     part, path = name.parse(child), f"{parent}/{child}"
                     if part is None:
                         reason = f"{printable(path[:300])} does not name a {name.what}; correct or delete it."
@@ -132,10 +138,10 @@ class DocumentCollection(Generic[T]):
         return below
 
     def _add_to_listing(
-        self, tree: Documents, key: tuple[Any, ...], path: str, node: Node | None, listing: Listing[T]
+        self, mailbox: Mailbox, key: tuple[Any, ...], path: str, node: Node | None, listing: Listing[T]
     ) -> None:
         if node is None:
-            if tree.children(path):
+            if mailbox.children(path):
                 listing.unreadable.append(UnreadableNode(path, f"{path} {_NO_DOCUMENT}"))
             return
         try:
@@ -146,11 +152,11 @@ class DocumentCollection(Generic[T]):
                 listing.found.append(ListedDocument(key, node, self.read(replace(node, data=self.rebuilt(node)))))
 
 
-def list_unreadable(tree: Documents, collections: Sequence[DocumentCollection[Any]]) -> list[UnreadableNode]:
+def list_unreadable(mailbox: Mailbox, collections: Sequence[DocumentCollection[Any]]) -> list[UnreadableNode]:
     """Return the nodes that the next sweep of these collections would quarantine."""
     return [
-        *_find_paths_without_document(tree, _SINGLE),
-        *(each for of in collections for each in _find_unreadable(tree, of)),
+        *_find_paths_without_document(mailbox, _SINGLE),
+        *(each for of in collections for each in _find_unreadable(mailbox, of)),
     ]
 
 
@@ -160,8 +166,8 @@ def quarantine_unreadable(journal: Journal, collections: Sequence[DocumentCollec
     At most 100 of each kind are moved per call. A document of a later release is left unchanged. A node that the
     backend does not allow us to move is logged once. Raises JournalUnreachable.
     """
-    strays = [(each, None) for each in _find_paths_without_document(journal.tree, _SINGLE)]
-    listed = [(each, of.rebuilt) for of in collections for each in _find_unreadable(journal.tree, of)[:_SWEPT]]
+    strays = [(each, None) for each in _find_paths_without_document(journal.mailbox, _SINGLE)]
+    listed = [(each, of.rebuilt) for of in collections for each in _find_unreadable(journal.mailbox, of)[:_SWEPT]]
     messages = [_quarantine_with_audit(journal, each, rebuilt, who) for each, rebuilt in (*strays, *listed)]
     return [sentence for sentence in messages if sentence]
 
@@ -179,19 +185,19 @@ def _quarantine_with_audit(
     return sentence
 
 
-def _find_unreadable(tree: Documents, collection: DocumentCollection[Any]) -> list[UnreadableNode]:
+def _find_unreadable(mailbox: Mailbox, collection: DocumentCollection[Any]) -> list[UnreadableNode]:
     if not collection.names_only:
-        return [each for each in collection.list_with_unreadable(tree).unreadable if not each.newer]
+        return [each for each in collection.list_with_unreadable(mailbox).unreadable if not each.newer]
     unreadable: list[UnreadableNode] = []
-    named = collection.list_paths(tree, unreadable)
+    named = collection.list_paths(mailbox, unreadable)
     looked_below = [path for _, path in named[: collection.looked_below]]
-    return unreadable + _find_paths_without_document(tree, looked_below)
+    return unreadable + _find_paths_without_document(mailbox, looked_below)
 
 
-def _find_paths_without_document(tree: Documents, documents: Sequence[str]) -> list[UnreadableNode]:
+def _find_paths_without_document(mailbox: Mailbox, documents: Sequence[str]) -> list[UnreadableNode]:
     """Return the paths that have children instead of a document: ZooKeeper would let us create no document there."""
-    empty = [path for path, node in zip(documents, tree.read(documents), strict=True) if node is None]
-    return [UnreadableNode(path, f"{path} {_NO_DOCUMENT}") for path in empty if tree.children(path)]
+    empty = [path for path, node in zip(documents, mailbox.read(documents), strict=True) if node is None]
+    return [UnreadableNode(path, f"{path} {_NO_DOCUMENT}") for path in empty if mailbox.children(path)]
 
 
 def _move_to_quarantine(
@@ -201,12 +207,12 @@ def _move_to_quarantine(
 
     Of a large subtree a part is moved; the next sweeps move the rest.
     """
-    tree, why = journal.tree, ""
+    mailbox, why = journal.mailbox, ""
     kept: list[str | None] = []
     try:
-        for node in _nodes_to_move(tree, unreadable):
+        for node in _nodes_to_move(mailbox, unreadable):
             replacement = None if unreadable.node is None or rebuilt is None else rebuilt(node)
-            kept.append(quarantine_document(tree, journal.state, node, unreadable.reason, replacement))
+            kept.append(quarantine_document(mailbox, journal.state, node, unreadable.reason, replacement))
     except JournalUnreachable:
         raise
     except JournalError as error:
@@ -217,11 +223,11 @@ def _move_to_quarantine(
     return next(filter(None, kept), None)
 
 
-def _nodes_to_move(tree: Documents, unreadable: UnreadableNode) -> Iterator[Node]:
+def _nodes_to_move(mailbox: Mailbox, unreadable: UnreadableNode) -> Iterator[Node]:
     if unreadable.node is not None:
         yield unreadable.node
     else:
-        yield from tree.subtree(unreadable.path, _SWEPT_BELOW)
+        yield from read_subtree(mailbox, unreadable.path, _SWEPT_BELOW)
 
 
 @dataclass(frozen=True)
@@ -236,7 +242,7 @@ class QuarantinedDocument:
 QUARANTINE: Noun[int, QuarantinedDocument] = Noun("quarantine", QuarantinedDocument, int)
 
 
-def quarantine_document(tree: Documents, state: State, node: Node, reason: str, replacement: str | None) -> str | None:
+def quarantine_document(mailbox: Mailbox, state: State, node: Node, reason: str, replacement: str | None) -> str | None:
     """Keep the text of `node` in a row, then replace the node by `replacement`, or delete it if that is None.
 
     Returns the place of the row. Returns None if the node was changed in between, so that it has to be read again, or
@@ -246,17 +252,18 @@ def quarantine_document(tree: Documents, state: State, node: Node, reason: str, 
     rows, number = Rows(state, QUARANTINE), event_number()
     document = QuarantinedDocument(printable(node.path), sanitize_text(reason, _REASON), node.data[:MAX_BYTES])
     row = rows.put(number, document, None)
-    if _replace_or_delete(tree, node, replacement):
+    if _is_replaced(mailbox, node, replacement):
         return f"row {number} of {QUARANTINE.name} in the journal's table steward_state"
     if row is not None:
         rows.delete(row)
     return None
 
 
-def _replace_or_delete(tree: Documents, node: Node, replacement: str | None) -> bool:
+def _is_replaced(mailbox: Mailbox, node: Node, replacement: str | None) -> bool:
+    """Replace or delete a node; return False if it was changed or deleted since it was read."""
     if replacement is None:
-        return tree.discard(node)
-    return replace_text(tree, node, replacement) is not None
+        return delete_one(mailbox, node)
+    return put_one(mailbox, node.path, replacement, node) is not None
 
 
 def delete_or_quarantine(journal: Journal, node: Node, read: Callable[[Node], object]) -> None:
@@ -264,6 +271,6 @@ def delete_or_quarantine(journal: Journal, node: Node, read: Callable[[Node], ob
     try:
         read(node)
     except DocumentError as error:
-        quarantine_document(journal.tree, journal.state, node, str(error), None)
+        quarantine_document(journal.mailbox, journal.state, node, str(error), None)
     else:
-        remove(journal.tree, node)
+        delete_one(journal.mailbox, node)

@@ -1,4 +1,4 @@
-"""The blocks of `Documents.one_read`, as each thread of a tree has them: what both trees share."""
+"""The blocks of `Mailbox.one_read`, as each thread of a mailbox has them: what both backends share."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ ViewT = TypeVar("ViewT")
 
 
 class OneRead(Generic[ViewT]):
-    """The base of a tree that answers the reads of a block from a view, which it opens and judges."""
+    """The base of a mailbox that answers the reads of a block from a view, which it opens and judges."""
 
     def __init__(self) -> None:
         self._here = threading.local()
 
     @contextmanager
-    def one_read(self) -> Iterator[None]:
-        """Answer the reads of the block from a view, as specified by `Documents.one_read`."""
-        if self._view() is None:
+    def one_read(self, *, again: bool = False) -> Iterator[None]:
+        """Answer the reads of the block from a view, as specified by `Mailbox.one_read`."""
+        if again or self._view() is None:
             self._here.view = self._open_view()
         depth = getattr(self._here, "depth", 0)
         self._here.depth = depth + 1
@@ -29,10 +29,6 @@ class OneRead(Generic[ViewT]):
             self._here.depth = depth
             if not depth:
                 self._here.view = None
-
-    def end_read(self) -> None:
-        """Answer no further read from the view, as specified by `Documents.end_read`."""
-        self._here.view = None
 
     def _view(self) -> ViewT | None:
         """Return the view of this thread while it may be used."""

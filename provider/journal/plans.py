@@ -23,9 +23,9 @@ from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.document import parse_valid_nodes
 from kafka_steward.journal.kip_documents import Chunk, ChunkPartition
 from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.mailbox import Mailbox, Node, delete_one, read_below
 from kafka_steward.journal.observed import ApprovalState
 from kafka_steward.journal.records import Approval, Cause, MoveRow, MoveState, Phase, PlanRecord
-from kafka_steward.journal.tree import Documents, Node, remove
 
 if TYPE_CHECKING:
     from kafka_steward.journal.sql.moves import MoveTable
@@ -40,10 +40,10 @@ ORPHAN_MS = 3_600_000
 
 
 class ChunkNodes:
-    """The chunk nodes of one tree."""
+    """The chunk nodes of one mailbox."""
 
-    def __init__(self, tree: Documents) -> None:
-        self._tree = tree
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
 
     def write(self, record: PlanRecord, moves: Sequence[Move], only: Collection[int] | None = None) -> tuple[str, ...]:
         """Write a plan's chunks, or only those numbered in `only`; nodes of an earlier attempt are reused.
@@ -62,7 +62,7 @@ class ChunkNodes:
         for wanted in wanted_chunks:
             path = left_behind.get(wanted, "")
             if not path and (only is None or wanted.chunk in only):
-                path = self._tree.create_sequential(paths.CHUNK_PREFIX, wanted.to_json()).path
+                path = self._mailbox.append(paths.CHUNK_PREFIX, wanted.to_json()).path
             names.append(path.rpartition("/")[2])
         return tuple(names)
 
@@ -70,18 +70,18 @@ class ChunkNodes:
         """Delete the nodes with these names that still exist."""
         if not names:
             return
-        there = filter(paths.is_topic, self._tree.children(paths.REASSIGN_CHUNKS))
-        nodes = self._tree.read([paths.chunk(name) for name in sorted(set(names) & set(there))])
-        self._tree.delete_all([node for node in nodes if node is not None])
+        there = filter(paths.is_topic, self._mailbox.children(paths.REASSIGN_CHUNKS))
+        nodes = self._mailbox.read([paths.chunk(name) for name in sorted(set(names) & set(there))])
+        self._mailbox.delete([node for node in nodes if node is not None])
 
     def delete_stale(self, oldest_ms: int, is_done: Callable[[str], bool]) -> None:
         """Delete the chunks before `oldest_ms` of plans that have ended or are unknown; keep those of users."""
         for node, chunk in self._read_chunk_nodes():
             if chunk.plan is not None and node.modified_ms < oldest_ms and is_done(chunk.plan):
-                remove(self._tree, node)
+                delete_one(self._mailbox, node)
 
     def _read_chunk_nodes(self) -> list[tuple[Node, Chunk]]:
-        return parse_valid_nodes(self._tree.below(paths.REASSIGN_CHUNKS), Chunk.from_node)
+        return parse_valid_nodes(read_below(self._mailbox, paths.REASSIGN_CHUNKS), Chunk.from_node)
 
 
 def _build_chunks(record: PlanRecord, moves: Sequence[Move]) -> list[Chunk]:
@@ -104,7 +104,7 @@ class Plans:
 
     def __init__(
         self,
-        tree: Documents,
+        mailbox: Mailbox,
         moves: MoveTable,
         plans: PlanTable,
         cluster_id: str,
@@ -113,8 +113,8 @@ class Plans:
         transaction: Callable[[], AbstractContextManager[object]],
         project: Callable[[Callable[[], None]], None],
     ) -> None:
-        self._tree = tree
-        self._chunks = ChunkNodes(tree)
+        self._mailbox = mailbox
+        self._chunks = ChunkNodes(mailbox)
         self._table = moves
         self._plans = plans
         self._cluster_id = cluster_id

@@ -12,9 +12,9 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, CancelRequest, FailedBroker, InFlight
 from kafka_steward.journal.listing import DocumentCollection
+from kafka_steward.journal.mailbox import Node
 from kafka_steward.journal.paths import BROKER, PARTITION, REQUEST, TOPIC
 from kafka_steward.journal.state import Noun, parse_partition
-from kafka_steward.journal.tree import Node
 
 
 class PlanStatus(str, Enum):

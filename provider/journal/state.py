@@ -91,11 +91,8 @@ class State(Protocol):
     def purge(self, noun: str, before_ms: int) -> None:
         """Delete the rows of a noun that were changed last before this time."""
 
-    def one_read(self) -> AbstractContextManager[None]:
-        """Let the reads of this thread in the block be answered by one request, as in `Documents.one_read`."""
-
-    def end_read(self) -> None:
-        """Answer no further read from what `one_read` has read."""
+    def one_read(self, *, again: bool = False) -> AbstractContextManager[None]:
+        """Let the reads of this thread in the block be answered by one request, as in `Mailbox.one_read`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from kafka_steward.errors import PlanError
 from kafka_steward.journal.audit import Audit
 from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.locks import TTL_MS, PlanSlot, StepLock, new_holder_name
+from kafka_steward.journal.mailbox import Mailbox
 from kafka_steward.journal.plans import Plans
 from kafka_steward.journal.state import Noun, Rows, State
-from kafka_steward.journal.tree import Documents
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -38,7 +38,7 @@ class Journal:
         self,
         cluster_id: str,
         *,
-        tree: Documents,
+        mailbox: Mailbox,
         state: State,
         audit: Audit,
         plans: Plans,
@@ -56,7 +56,7 @@ class Journal:
         self.cluster_id = cluster_id
         #: The Airflow connection by which it was opened, for the commands that messages suggest; None without one.
         self.conn_id: str | None = None
-        self.tree = tree
+        self.mailbox = mailbox
         self.state = state
         self.audit = audit
         self.plans = plans
@@ -93,15 +93,10 @@ class Journal:
         return Rows(self.state, noun)
 
     @contextmanager
-    def one_read(self) -> Iterator[None]:
-        """Let the reads of this thread in the block be answered by one request, as in `Documents.one_read`."""
-        with self.tree.one_read(), self.state.one_read():
+    def one_read(self, *, again: bool = False) -> Iterator[None]:
+        """Let the reads of this thread in the block be answered by one request, as in `Mailbox.one_read`."""
+        with self.mailbox.one_read(again=again), self.state.one_read(again=again):
             yield
-
-    def end_read(self) -> None:
-        """Answer no further read from what `one_read` has read."""
-        self.tree.end_read()
-        self.state.end_read()
 
     def record_poll(self, *kinds: str) -> None:
         """Record that the watch's polls of these `kinds` succeeded now, if the journal has a database for it."""
@@ -120,8 +115,8 @@ class Journal:
         """Return the step lock, to be used as a context manager. Messages name `owner`, by default this process."""
         return StepLock(self.state, owner or new_holder_name(), ttl_ms=ttl_ms)
 
-    def bind_rows_to_tree(self) -> Identity | None:
-        """Bind rows and tree to each other by a new id; from then on, any other journal that shares a half is refused.
+    def bind_rows_to_mailbox(self) -> Identity | None:
+        """Bind rows and mailbox to each other by a new id: any other journal that shares a half is refused later.
 
         Returns the new identity; for a journal without a database, the identity is unchanged. Raises
         JournalUnreachable.
@@ -132,7 +127,6 @@ class Journal:
 
     def close(self) -> None:
         """Close all connections. Harmless when called twice."""
-        self.tree.close()
         self._close()
 
     def __enter__(self) -> Self:
@@ -160,38 +154,42 @@ def open_journal(
     the journal's id. Unless `compare` is False, the two ids are compared, and this host is recorded.
 
     Raises SettingError for an unusable URL, JournalUnreachable when the database or ZooKeeper does not answer,
-    WrongCluster when ZooKeeper belongs to another cluster, WrongJournal when rows and tree do not belong to one
+    WrongCluster when ZooKeeper belongs to another cluster, WrongJournal when rows and mailbox do not belong to one
     journal, and JournalError when the database belongs to another host, cannot be written, or was written by a newer
     Kafka Steward.
     """
     # SQLAlchemy and kazoo are imported only here, so that parsing a DAG does not import them.
     from kafka_steward.journal.sql.database import open_database  # noqa: PLC0415
+    from kafka_steward.journal.sql.mailbox import SqlMailbox  # noqa: PLC0415
     from kafka_steward.journal.sql.state import StateTable  # noqa: PLC0415
-    from kafka_steward.journal.sql.tree import SqlTree  # noqa: PLC0415
     from kafka_steward.journal.sql.view import Views  # noqa: PLC0415
 
-    with ExitStack() as opened:
+    opened = ExitStack()
+    try:
         database = open_database(url, cluster_id, host or platform.node())
         opened.callback(database.close)
         views = Views(database)
         state = StateTable(views)
         if zookeeper is None:
-            journal = _build_journal(views, state, SqlTree(views), None, compare)
-        else:
-            from kafka_steward.journal.zookeeper.tree import ZkTree  # noqa: PLC0415
+            return _build_journal(views, state, SqlMailbox(views), None, compare=compare, close=opened.close)
+        from kafka_steward.journal.zookeeper.mailbox import ZkMailbox  # noqa: PLC0415
 
-            tree = ZkTree(zookeeper, lambda node, reason: quarantine_document(tree, state, node, reason, None))
-            opened.callback(tree.close)
-            tree.require_cluster(cluster_id)
-            journal = _build_journal(views, state, tree, zookeeper.place, compare)
-            tree.revoke_open_access()
-        opened.pop_all()  # from here on, the journal closes them
-        return journal
+        mailbox = ZkMailbox(zookeeper, lambda node, reason: quarantine_document(mailbox, state, node, reason, None))
+        opened.callback(mailbox.close)
+        mailbox.require_cluster(cluster_id)
+        journal = _build_journal(views, state, mailbox, zookeeper.place, compare=compare, close=opened.close)
+        mailbox.revoke_open_access()
+    except BaseException:
+        opened.close()
+        raise
+    return journal
 
 
-def _build_journal(views: Views, state: State, tree: Documents, tree_place: str | None, compare: bool) -> Journal:
-    """Return the journal over rows and tree. `tree_place` is the location of a tree outside the database."""
-    from kafka_steward.journal.identity import HostOpenings, bind_rows_to_tree, ensure_identity  # noqa: PLC0415
+def _build_journal(
+    views: Views, state: State, mailbox: Mailbox, mailbox_place: str | None, *, compare: bool, close: Callable[[], None]
+) -> Journal:
+    """Return the journal over rows and mailbox. `mailbox_place` is the location of a mailbox outside the database."""
+    from kafka_steward.journal.identity import HostOpenings, bind_rows_to_mailbox, ensure_identity  # noqa: PLC0415
     from kafka_steward.journal.sql.audit import AuditTable  # noqa: PLC0415
     from kafka_steward.journal.sql.history import HealthHistory, PollTimes  # noqa: PLC0415
     from kafka_steward.journal.sql.moves import MoveTable  # noqa: PLC0415
@@ -201,13 +199,13 @@ def _build_journal(views: Views, state: State, tree: Documents, tree_place: str 
 
     database = views.database
     openings = HostOpenings(database)
-    identity = ensure_identity(database, tree, tree_place) if compare else None
+    identity = ensure_identity(database, mailbox, mailbox_place) if compare else None
     if compare:
         openings.record(database.host)
     # A request to ZooKeeper may take long, and must not keep the other writers of the database waiting.
-    project = call_at_once if tree_place is None else database.after_commit
+    project = call_at_once if mailbox_place is None else database.after_commit
     plans = Plans(
-        tree,
+        mailbox,
         MoveTable(database),
         PlanTable(database, views.plans),
         database.cluster_id,
@@ -217,20 +215,20 @@ def _build_journal(views: Views, state: State, tree: Documents, tree_place: str 
     )
     return Journal(
         database.cluster_id,
-        tree=tree,
+        mailbox=mailbox,
         state=state,
         audit=Audit(AuditTable(database)),
         plans=plans,
         transaction=database.write_transaction,
         project=project,
-        close=database.close,
+        close=close,
         health=HealthHistory(database),
         openings=openings,
         poll_times=PollTimes(database),
         plan_reports=PlanReports(database),
         watch_reports=WatchReports(database),
         identity=identity,
-        pair=partial(bind_rows_to_tree, database, tree, tree_place),
+        pair=partial(bind_rows_to_mailbox, database, mailbox, mailbox_place),
     )
 
 

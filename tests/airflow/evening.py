@@ -21,6 +21,7 @@ from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
 from tests.airflow.conftest import Desk
 from tests.airflow.people import answer, asked, ended, reported
+from tests.documents import create_document, delete_document
 from tests.eventually import eventually
 from tests.lost_brokers import lose
 from tests.secured import PASSWORD, Secured, rights_of, secured_cluster, set_of
@@ -170,9 +171,11 @@ class Evening:
         """
         lose(self.sandbox, 4)
         eventually(lambda: self._assert_live(1, 2, 3), within=60)
-        self.opened.journal.tree.create(paths.failed_broker(4), FailedBroker(self.opened.journal.now_ms()).to_json())
+        create_document(
+            self.opened.journal.mailbox, paths.failed_broker(4), FailedBroker(self.opened.journal.now_ms()).to_json()
+        )
         ended(self.desk, self._dag("topic"), self._trigger("topic", {}))
-        self.opened.journal.tree.delete(paths.failed_broker(4), version=0)
+        delete_document(self.opened.journal.mailbox, paths.failed_broker(4))
         pending = pending_partitions(self.opened.journal, "pending")
         self._pause("fill", paused=False)
         self._pause("expand", paused=False)

@@ -14,6 +14,7 @@ from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.kip_documents import CancelRequest
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.sandbox import Sandbox
 from tests.airflow.conftest import Desk
@@ -59,7 +60,7 @@ def in_flight(opened: ClusterSession, partition: TopicPartition) -> PlanRecord:
 
 
 def assert_no_request(opened: ClusterSession) -> None:
-    assert opened.journal.tree.children(paths.REASSIGNMENT_REQUESTS) == []
+    assert opened.journal.mailbox.children(paths.REASSIGNMENT_REQUESTS) == []
 
 
 def run_by_hand(desk: Desk, dag_id: str) -> None:
@@ -78,7 +79,7 @@ def test_a_request_and_a_signal_are_executed_by_the_watch_and_start_the_dags_of_
     for dag_id in (off, on):
         desk.pause(dag_id, paused=False)
     run_by_hand(desk, off)
-    switch = opened.journal.tree.get(paths.REASSIGN_CANCEL)
+    switch = read_one(opened.journal.mailbox, paths.REASSIGN_CANCEL)
     assert switch is not None
     assert '"person":"ann"' in switch.data
 
@@ -89,11 +90,11 @@ def test_a_request_and_a_signal_are_executed_by_the_watch_and_start_the_dags_of_
     )
     desk.pause(requested, paused=False)  # from now on there is a watch
     run_by_hand(desk, on)
-    assert opened.journal.tree.get(paths.REASSIGN_CANCEL) is None
+    assert read_one(opened.journal.mailbox, paths.REASSIGN_CANCEL) is None
     plan = eventually(lambda: in_flight(opened, partition), within=120)
     eventually(lambda: assert_no_request(opened), within=60)  # it is deleted at the end of the poll that submits it
     assert desk.ended(requested, 0, within=120)["state"] == "success"
-    assert list(announced_restarts(opened.journal.tree)) == [4]
+    assert list(announced_restarts(opened.journal.mailbox)) == [4]
 
     send_cancel_signal(opened.journal, CancelRequest(person="ada", reason="peak"), ADA)
     run = desk.ended(cancelled, 0, within=180)
@@ -102,7 +103,7 @@ def test_a_request_and_a_signal_are_executed_by_the_watch_and_start_the_dags_of_
     assert (told["plan"], told["status"], told["as_before"], told["partitions"]) == (plan.digest, "cancelled", True, 1)
     assert opened.cluster.reassignments() == {}
     assert opened.cluster.snapshot([topic]).partitions[partition].replicas == BEFORE
-    assert opened.journal.tree.get(paths.CANCEL_IN_PROGRESS) is None
+    assert read_one(opened.journal.mailbox, paths.CANCEL_IN_PROGRESS) is None
     asked = [row.entry.who.person for row in opened.journal.audit.rows(plan=plan.digest, action=Action.REQUEST)]
     assert asked == ["ada"]
     for dag_id in (requested, cancelled):

@@ -12,11 +12,13 @@ from kafka_steward.assignment import Assignment
 from kafka_steward.execution.topics.creation import unwatched_reason
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import Action
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.sandbox import Sandbox
 from tests.airflow.conftest import Desk
 from tests.airflow.people import asked, wait_until_parked
 from tests.airflow.test_cancel_dag import REASSIGN, described, printed
+from tests.documents import delete_document
 from tests.eventually import eventually
 from tests.journal.zookeeper import forget_journal
 from tests.page import Page, browser
@@ -186,13 +188,13 @@ def test_the_switch_and_an_announced_restart_are_pressed_and_shown_from_the_watc
     see(ann, SWITCH, "^disabled by ann: the racks are being rewired$")
     press(ann, "announce", "2", "20")
     ann.shows("1 announced restart", "restart announced", within=120)
-    announced = opened.journal.tree.get("/admin/rolling_bounce/2")
+    announced = read_one(opened.journal.mailbox, "/admin/rolling_bounce/2")
     assert announced is not None
-    assert opened.journal.tree.get("/admin/reassign_cancel") is not None
-    opened.journal.tree.delete(announced.path, version=announced.version)
+    assert read_one(opened.journal.mailbox, "/admin/reassign_cancel") is not None
+    delete_document(opened.journal.mailbox, announced.path)
     press(ann, "enable", "it is over")
     see(ann, SWITCH, "^enabled$")
-    assert opened.journal.tree.get("/admin/reassign_cancel") is None
+    assert read_one(opened.journal.mailbox, "/admin/reassign_cancel") is None
     eventually(lambda: assert_not_shown(ann, "restart announced"), within=120)
 
 

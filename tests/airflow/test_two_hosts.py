@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.journal import paths
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import MoveState
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.sandbox import Sandbox
@@ -18,7 +19,7 @@ from kafka_steward.sandbox.artifacts import find_or_install_java
 from tests.airflow.conftest import Desk
 from tests.airflow.people import answer, asked
 from tests.eventually import eventually
-from tests.journal.zookeeper import ClockedZkTree, forget_journal
+from tests.journal.zookeeper import ClockedZkMailbox, forget_journal
 from tests.lost_brokers import lose
 from tests.postgres import PostgresServer
 
@@ -194,11 +195,11 @@ def test_documents_that_are_shared_are_not_read_with_rows_that_are_not(
 
 def _assert_documents_are_of(sandbox: Sandbox, home: Path) -> None:
     """The file of the rows is there before the documents name it: until then, whoever opens them is the first."""
-    tree = ClockedZkTree(ZooKeeperOptions(sandbox.zookeeper or ""))
+    mailbox = ClockedZkMailbox(ZooKeeperOptions(sandbox.zookeeper or ""))
     try:
-        node = tree.get(paths.JOURNAL)
+        node = read_one(mailbox, paths.JOURNAL)
     finally:
-        tree.close()
+        mailbox.close()
     assert node is not None
     assert str(home) in node.data
 

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,11 +20,12 @@ from kafka_steward.execution.announcements import disabled_advice
 from kafka_steward.execution.watch.failures import FailureDetector
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord
+from kafka_steward.journal.mailbox import Node, read_one
 from kafka_steward.journal.records import EMPTY_BROKERS, FILL_EVENT, PENDING_REPLICAS, PendingReplicas
 from kafka_steward.journal.state import ONLY
-from kafka_steward.journal.tree import Node
 from kafka_steward.settings import Settings
 from tests.cli.scene import CLUSTER, Scene
+from tests.documents import create_document
 from tests.protocol.simulated_watch import document
 from tests.simulated_plan import WHO
 
@@ -31,17 +33,17 @@ from tests.simulated_plan import WHO
 def test_disable_and_enable(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     assert scene.call("disable", "--reason", "moving racks") == Exit.DONE
     assert "moves in flight complete" in capsys.readouterr().out
-    assert scene.journal.tree.get(paths.REASSIGN_CANCEL) is not None
+    assert read_one(scene.journal.mailbox, paths.REASSIGN_CANCEL) is not None
     assert scene.call("enable", "--output", "json") == Exit.DONE
     assert json.loads(capsys.readouterr().out)["enabled"] is True
-    assert scene.journal.tree.get(paths.REASSIGN_CANCEL) is None
+    assert read_one(scene.journal.mailbox, paths.REASSIGN_CANCEL) is None
     assert scene.call("disable") == Exit.USAGE
 
 
 @pytest.mark.parametrize(("words", "lasts_ms"), [((), None), (("--for", "2h"), 7_200_000), (("--for", "90s"), 90_000)])
 def test_bounce(scene: Scene, words: tuple[str, ...], lasts_ms: int | None) -> None:
     assert scene.call("bounce", "3", *words) == Exit.DONE
-    node = scene.journal.tree.get(paths.rolling_bounce(3))
+    node = read_one(scene.journal.mailbox, paths.rolling_bounce(3))
     assert node is not None
     written = json.loads(node.data)
     assert written.get("expiry") == (None if lasts_ms is None else written["timestamp"] + lasts_ms)
@@ -86,7 +88,7 @@ def test_a_failure_is_reported_and_withdrawn(scene: Scene, capsys: pytest.Captur
     scene.simulator.kill(3)
     assert scene.call("failed", "3", "--reason", "its host burnt down") == Exit.DONE
     assert capsys.readouterr().out.startswith("Broker 3 is reported as failed: its heal is due at once")
-    node = scene.journal.tree.get(paths.failed_broker(3))
+    node = read_one(scene.journal.mailbox, paths.failed_broker(3))
     assert node is not None
     assert json.loads(node.data)["reason"] == "its host burnt down"
     assert scene.call("failed", "3", "--withdraw", "--output", "json") == Exit.DONE
@@ -120,8 +122,10 @@ def test_watch_carries_documents_out_until_it_is_interrupted(
 ) -> None:
     name, partition = next(iter(scene.simulator.topics.items()))
     target = (*partition.replicas[1:], partition.replicas[0])
-    scene.journal.tree.create(
-        f"{paths.REASSIGNMENT_REQUESTS}/by-hand", document([f"{name} {''.join(map(str, target))}"])
+    create_document(
+        scene.journal.mailbox,
+        f"{paths.REASSIGNMENT_REQUESTS}/by-hand",
+        document([f"{name} {''.join(map(str, target))}"]),
     )
 
     def interfere(pauses: int) -> None:
@@ -138,15 +142,15 @@ def test_watch_outlives_an_outage_of_any_length_and_says_so_once_and_when_it_is_
     scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, away: str
 ) -> None:
     error = ClusterUnreachable("No bootstrap server answers.") if away == "cluster" else JournalUnreachable("No SQL.")
-    scene.journal.tree.create_sequential(paths.REQUEST_PREFIX, document(["t-0 124"]))
-    of_journal = type(scene.journal.tree).get
+    scene.journal.mailbox.append(paths.REQUEST_PREFIX, document(["t-0 124"]))
+    of_journal = type(scene.journal.mailbox).read
 
-    def get(tree: Any, path: str) -> Any:
+    def read(mailbox: Any, paths: Sequence[str]) -> Any:
         if away == "journal" and not 3 < scene.pauses < 6 and scene.pauses < 300:
             raise error
-        return of_journal(tree, path)
+        return of_journal(mailbox, paths)
 
-    monkeypatch.setattr(type(scene.journal.tree), "get", get)
+    monkeypatch.setattr(type(scene.journal.mailbox), "read", read)
 
     def interfere(pauses: int) -> None:
         if away == "cluster":
@@ -187,7 +191,7 @@ def test_watch_finds_failed_and_joined_brokers_and_leaves_their_events_to_the_wa
 
     scene.interfere = interfere
     assert scene.call("watch") == Exit.INTERRUPTED
-    assert scene.journal.tree.get(paths.failed_broker(3)) is not None
+    assert read_one(scene.journal.mailbox, paths.failed_broker(3)) is not None
     assert scene.journal.rows(EMPTY_BROKERS).get(ONLY) is not None
     out = capsys.readouterr().out
     assert "1 replica of 1 partition is pending; brokers 2 and 4 can host some." in out
@@ -198,7 +202,7 @@ def test_watch_finds_failed_and_joined_brokers_and_leaves_their_events_to_the_wa
 
 def test_watch_prints_what_others_wrote_as_one_printable_line(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     wild = json.dumps({"plan": "x\x1b[2J\nPlan abc is complete.\u202e", "reason": "\x1b[31m"})
-    scene.journal.tree.create(paths.CANCEL_IN_PROGRESS, wild)
+    create_document(scene.journal.mailbox, paths.CANCEL_IN_PROGRESS, wild)
     scene.interfere = lambda _: os.kill(os.getpid(), signal.SIGINT)
     assert scene.call("watch") == Exit.INTERRUPTED
     told = capsys.readouterr().out
@@ -209,8 +213,8 @@ def test_watch_prints_what_others_wrote_as_one_printable_line(scene: Scene, caps
 
 def test_status_names_the_documents_that_cannot_be_read(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("3", "foo\x1b[2J", "0003"):
-        tree: Any = scene.journal.tree
-        tree._nodes[f"{paths.FAILED_BROKERS}/{name}"] = Node(f"{paths.FAILED_BROKERS}/{name}", "{}", 0, 7, 7, 7, 7)
+        mailbox: Any = scene.journal.mailbox
+        mailbox._nodes[f"{paths.FAILED_BROKERS}/{name}"] = Node(f"{paths.FAILED_BROKERS}/{name}", "{}", 0, 7, 7, 7, 7)
     assert scene.call("status") == Exit.DONE
     lines = capsys.readouterr().out.splitlines()
     assert "failures written down: 3" in lines

@@ -140,7 +140,7 @@ def stop_after(pauses: int) -> Callable[[int], None]:
 
 
 def a_good_request_succeeds(scene: Scene) -> None:
-    scene.journal.tree.create_sequential(paths.REQUEST_PREFIX, GOOD)
+    scene.journal.mailbox.append(paths.REQUEST_PREFIX, GOOD)
     protocol = DocumentController(scene.simulator, scene.journal, SETTINGS, WATCH)
     said: list[str] = []
     for _ in range(LOOKS):
@@ -155,7 +155,7 @@ def a_dead_broker_is_noticed(scene: Scene) -> None:
     scene.simulator.kill(TARGET)
     verdict = FailureDetector(scene.simulator, scene.journal, SETTINGS, WATCH).poll()
     assert verdict.down == (TARGET,)
-    assert (TARGET,) in {each.key for each in FAILED_BROKERS.list_valid(scene.journal.tree)}
+    assert (TARGET,) in {each.key for each in FAILED_BROKERS.list_valid(scene.journal.mailbox)}
     poll_joined_brokers(scene.simulator, scene.journal, SETTINGS, WATCH)
     poll_empty_brokers(scene.simulator, scene.journal, SETTINGS)
 

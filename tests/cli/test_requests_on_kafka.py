@@ -21,6 +21,7 @@ from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.hooks.steward import ClusterSession, StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.planning.spark.job import parse_command_line
@@ -192,7 +193,7 @@ def test_watch_enters_a_killed_broker_and_goes_on_after_an_outage_of_every_broke
             for broker in sandbox.brokers:
                 sandbox.restart(broker)
             eventually(partial(said, tmp_path / "out", f"The watch of {conn_id} works again."), within=180)
-            opened.journal.tree.create_sequential(paths.REQUEST_PREFIX, document([f"{topic}-0 421"]))
+            opened.journal.mailbox.append(paths.REQUEST_PREFIX, document([f"{topic}-0 421"]))
             eventually(lambda: moved(sandbox, topic), within=120)
             assert watching.poll() is None
             watching.send_signal(signal.SIGINT)
@@ -203,7 +204,7 @@ def test_watch_enters_a_killed_broker_and_goes_on_after_an_outage_of_every_broke
 
 
 def failed(journal: Journal, broker: int, *, there: bool) -> None:
-    assert (journal.tree.get(paths.failed_broker(broker)) is not None) is there
+    assert (read_one(journal.mailbox, paths.failed_broker(broker)) is not None) is there
 
 
 def said(file: Path, words: str) -> None:

@@ -43,6 +43,7 @@ from tests.airflow_home import Connect
 from tests.cli.airflow_command import begin
 from tests.cli.calling import run
 from tests.cli.scene import CLUSTER, Scene, new_scene
+from tests.documents import create_document
 from tests.local_plan import plan_with
 from tests.simulated_plan import move, plan_of
 
@@ -227,7 +228,7 @@ def test_a_request_that_cannot_be_read_is_among_the_documents_that_cannot(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = f"{paths.REASSIGNMENT_REQUESTS}/by-hand"
-    scene.journal.tree.create(path, "{")
+    create_document(scene.journal.mailbox, path, "{")
     lines = status(scene, capsys)
     assert f"documents that cannot be read: {path}" in lines
     assert any(line.endswith("to be refused, because it cannot be read") for line in lines)

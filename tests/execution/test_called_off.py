@@ -26,11 +26,12 @@ from kafka_steward.execution.watch.failures import DetectionResult, FailureDetec
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.kip_documents import FailedBroker
+from kafka_steward.journal.mailbox import Node, read_one
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import Node
 from kafka_steward.settings import Settings
 from tests.crash import Died, Faults, points
+from tests.documents import create_document
 from tests.rings import tried
 from tests.simulated_plan import WHO, World, delete, heal_moves, journal_over, memory_journal, plan_of, simulated
 from tests.simulator import Simulator
@@ -71,7 +72,7 @@ def test_a_heal_whose_entry_was_deleted_never_comes_and_is_reported(simulator: S
         verdict = look(simulator, journal)
         assert (verdict.called_off, verdict.failed, verdict.due, verdict.waiting) == ((1,), (), (), {})
         assert (verdict.down, verdict.sentence) == ((1,), f"Broker 1 is down. {CALLED_OFF}")
-        assert journal.tree.get(ENTRY) is None
+        assert read_one(journal.mailbox, ENTRY) is None
         simulator.tick(10 * GRACE_S)
     called_off = "called off the heal of broker 1 until it is live again: /admin/failed_brokers/1 was deleted"
     assert reasons(journal) == [("detect", "broker 1 hosts replicas and is down"), ("request", called_off)]
@@ -84,10 +85,10 @@ def test_the_broker_that_fails_anew_is_healed_after_a_grace_period_of_its_own(
     look(simulator, journal)
     simulator.restart(1)
     assert look(simulator, journal).cleared == (1,)
-    assert journal.tree.get(RECORD) is None
+    assert read_one(journal.mailbox, RECORD) is None
     simulator.kill(1)
     assert look(simulator, journal).waiting == {1: simulator.now_ms + GRACE_S * 1000}
-    assert journal.tree.get(ENTRY) is not None
+    assert read_one(journal.mailbox, ENTRY) is not None
     simulator.tick(GRACE_S)
     assert look(simulator, journal).due == (1,)
 
@@ -96,7 +97,7 @@ def test_an_entry_that_is_written_again_resumes_the_heal_at_its_time(simulator: 
     fail_and_delete(simulator, journal)
     look(simulator, journal)
     simulator.tick(GRACE_S)
-    journal.tree.create(ENTRY, f'{{"failure_timestamp": {simulator.now_ms - 1000}}}')
+    create_document(journal.mailbox, ENTRY, f'{{"failure_timestamp": {simulator.now_ms - 1000}}}')
     verdict = look(simulator, journal)
     assert (verdict.called_off, verdict.waiting) == ((), {1: simulator.now_ms + (GRACE_S - 1) * 1000})
     simulator.tick(GRACE_S - 1)
@@ -122,12 +123,12 @@ def test_what_the_heal_itself_deletes_calls_nothing_off(simulator: Simulator, jo
     simulator.tick(GRACE_S)
     look(simulator, journal)
     record = publish(simulator, journal)
-    assert journal.tree.get(ENTRY) is None
+    assert read_one(journal.mailbox, ENTRY) is None
     assert (look(simulator, journal).handled, look(simulator, journal).called_off) == ((1,), ())
     abandon_plan(journal, record.digest, WHO, "it was the wrong one")
     verdict = look(simulator, journal)
     assert (verdict.called_off, verdict.failed) == ((), (1,))
-    assert journal.tree.get(ENTRY) is not None
+    assert read_one(journal.mailbox, ENTRY) is not None
 
 
 def test_a_heal_that_was_planned_meanwhile_is_refused(simulator: Simulator, journal: Journal) -> None:
@@ -168,9 +169,9 @@ def attempt(step: Callable[[Simulator, Journal], object], faults: Faults) -> Det
     with failed() as (simulator, journal):
         if step is not look:
             look(simulator, journal)
-        tree = faults.around("tree", journal.tree)
+        mailbox = faults.around("mailbox", journal.mailbox)
         tables = journal.plans._table, journal.audit._table, journal.plans._plans
-        dying = journal_over(journal.cluster_id, tree, faults.around("state", journal.state), *tables)
+        dying = journal_over(journal.cluster_id, mailbox, faults.around("state", journal.state), *tables)
         try:
             step(simulator, dying)
         except (Died, Exception):  # noqa: BLE001 - whatever it met
@@ -183,7 +184,7 @@ def test_a_poll_that_read_before_the_deletion_of_another_process_calls_nothing_o
     """It reads the record while the entry exists; before it reads the entries, a heal is persisted."""
     with failed() as (simulator, journal):
         look(simulator, journal)
-        children = journal.tree.children
+        children = journal.mailbox.children
         turns = iter([True])
 
         def delete_before_the_entries_are_read(path: str) -> list[str]:
@@ -191,7 +192,7 @@ def test_a_poll_that_read_before_the_deletion_of_another_process_calls_nothing_o
                 assert delete_entry(journal, 1)
             return children(path)
 
-        journal.tree.children = delete_before_the_entries_are_read  # type: ignore[method-assign]
+        journal.mailbox.children = delete_before_the_entries_are_read  # type: ignore[method-assign]
         look(simulator, journal)
         verdict = look(simulator, journal)
         assert (verdict.called_off, verdict.waiting) == ((), {1: simulator.now_ms + GRACE_S * 1000})
@@ -257,9 +258,9 @@ def test_a_time_that_was_over_before_says_nothing_about_this_failure(simulator: 
 
 def test_it_receives_nothing_meanwhile(simulator: Simulator, journal: Journal) -> None:
     announce_restart(journal, 4, who=WHO, lasts_ms=5_000)
-    assert restarting_brokers(journal.tree, journal.now_ms()) == {4: journal.now_ms() + 5_000}
+    assert restarting_brokers(journal.mailbox, journal.now_ms()) == {4: journal.now_ms() + 5_000}
     simulator.tick(6)
-    assert restarting_brokers(journal.tree, journal.now_ms()) == {}
+    assert restarting_brokers(journal.mailbox, journal.now_ms()) == {}
 
 
 @pytest.mark.parametrize(
@@ -294,7 +295,7 @@ def test_the_entry_goes_when_the_broker_is_back(simulator: Simulator, journal: J
     poll(simulator, journal)
     simulator.restart(2)
     assert poll(simulator, journal).cleared == (2,)
-    assert journal.tree.get(paths.rolling_bounce(2)) is None
+    assert read_one(journal.mailbox, paths.rolling_bounce(2)) is None
 
 
 def test_the_entry_goes_once_the_tasks_are_persisted(simulator: Simulator, journal: Journal) -> None:
@@ -303,25 +304,25 @@ def test_the_entry_goes_once_the_tasks_are_persisted(simulator: Simulator, journ
     announce_restart(journal, 2, who=WHO)
     plan = plan_of(simulator, heal_moves(simulator, 2, 4), failed=[2])
     publish_plan(ClusterContext(simulator, journal, FAST, WHO), plan)
-    assert journal.tree.get(paths.rolling_bounce(2)) is None
-    assert journal.tree.get(paths.failed_broker(2)) is None
+    assert read_one(journal.mailbox, paths.rolling_bounce(2)) is None
+    assert read_one(journal.mailbox, paths.failed_broker(2)) is None
 
 
 def test_the_entry_of_an_unseen_restart_goes_with_the_grace_period(simulator: Simulator, journal: Journal) -> None:
     announce_restart(journal, 2, who=WHO)
     simulator.tick(59)
     poll(simulator, journal)
-    assert set(announced_restarts(journal.tree)) == {2}
+    assert set(announced_restarts(journal.mailbox)) == {2}
     simulator.tick()
     poll(simulator, journal)
-    assert announced_restarts(journal.tree) == {}
+    assert announced_restarts(journal.mailbox) == {}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"timestamp": "noon"}', '{"timestamp": 1, "expiry": -5}'])
 def test_one_that_cannot_be_read_announces_all_the_same(simulator: Simulator, journal: Journal, text: str) -> None:
-    journal.tree.create(paths.rolling_bounce(2), text)
-    journal.tree.create(f"{paths.ROLLING_BOUNCE}/-7", text)
-    assert restarting_brokers(journal.tree, journal.now_ms()) == {2: None}
+    create_document(journal.mailbox, paths.rolling_bounce(2), text)
+    create_document(journal.mailbox, f"{paths.ROLLING_BOUNCE}/-7", text)
+    assert restarting_brokers(journal.mailbox, journal.now_ms()) == {2: None}
     assert due_after_s(simulator, journal) == 60
 
 
@@ -333,7 +334,7 @@ def test_one_that_cannot_be_read_announces_all_the_same(simulator: Simulator, jo
 def test_an_expiry_beyond_every_date_delays_no_poll_nor_heal(
     simulator: Simulator, journal: Journal, expiry: str
 ) -> None:
-    journal.tree.create(paths.rolling_bounce(2), f'{{"timestamp": 1, "expiry": {expiry}}}')
+    create_document(journal.mailbox, paths.rolling_bounce(2), f'{{"timestamp": 1, "expiry": {expiry}}}')
     assert poll(simulator, journal).down == ()
     for broker in (2, 3):
         simulator.kill(broker)
@@ -363,7 +364,7 @@ def test_a_failure_written_by_a_clock_that_runs_ahead_counts_from_its_writing(
     simulator: Simulator, journal: Journal, ahead_ms: int
 ) -> None:
     told_ms = simulator.now_ms + ahead_ms
-    journal.tree.create(paths.failed_broker(2), f'{{"failure_timestamp": {told_ms}}}')
+    create_document(journal.mailbox, paths.failed_broker(2), f'{{"failure_timestamp": {told_ms}}}')
     assert due_after_s(simulator, journal) == 60
 
 
@@ -387,9 +388,9 @@ def test_only_what_is_over_and_live_is_collected(
 def test_a_report_by_an_entry_of_a_broker_that_is_live_or_unknown_is_refused_in_words(
     simulator: Simulator, journal: Journal, broker: int, why: str
 ) -> None:
-    journal.tree.create(paths.failed_broker(broker), FailedBroker(1, reported=True).to_json())
+    create_document(journal.mailbox, paths.failed_broker(broker), FailedBroker(1, reported=True).to_json())
     assert poll(simulator, journal).cleared == ()
-    assert journal.tree.get(paths.failed_broker(broker)) is None
+    assert read_one(journal.mailbox, paths.failed_broker(broker)) is None
     (row,) = journal.audit.rows(action=Action.CLEAR)
     said = f"broker {broker} was not reported as failed by /admin/failed_brokers/{broker}: {why}"
     assert row.entry.reason.startswith(said)

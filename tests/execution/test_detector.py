@@ -21,9 +21,11 @@ from kafka_steward.execution.plans.lifecycle import request_cancel
 from kafka_steward.execution.plans.publishing import publish_plan
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.watch.failures import CALM_MS, LOST_MS, DetectionResult, FailureDetector
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.observed import CheckState
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.settings import Settings
+from tests.documents import create_document
 from tests.simulated_plan import RATE, WHO, World, delete, heal_moves, plan_of
 from tests.simulator import Simulator
 from tests.watching import tick_of
@@ -42,7 +44,7 @@ def look(simulator: Simulator, journal: Journal, *, announce: bool = True, **mor
 
 
 def entry(journal: Journal, broker: int = 1) -> int | None:
-    node = journal.tree.get(f"/admin/failed_brokers/{broker}")
+    node = read_one(journal.mailbox, f"/admin/failed_brokers/{broker}")
     return None if node is None else json.loads(node.data)["failure_timestamp"]
 
 
@@ -187,7 +189,7 @@ def test_a_healed_broker_is_forgotten(simulator: Simulator, journal: Journal) ->
     publish(simulator, journal).run()
     assert look(simulator, journal).sentence == "Every broker that has replicas is live."
     assert journal.rows(FAILURES).all() == []
-    assert journal.tree.children("/admin/failed_brokers") == []
+    assert journal.mailbox.children("/admin/failed_brokers") == []
 
 
 def test_what_cannot_be_healed_is_reported_once_and_healed_at_once_when_a_broker_joins(
@@ -278,12 +280,12 @@ def test_switched_off_nothing_is_written_and_it_still_reports(simulator: Simulat
     verdict = look(simulator, journal, heal_failure_interval=-1)
     assert (verdict.down, verdict.due, verdict.failed) == ((1,), (), ())
     assert verdict.sentence == "Broker 1 is down; healing is disabled (heal_failure_interval is -1)."
-    assert journal.tree.children("/admin") == []
+    assert journal.mailbox.children("/admin") == []
     assert journal.rows(FAILURES).all() == []
 
 
 def test_fast_detection_waits_only_for_those_who_announced_it(simulator: Simulator, journal: Journal) -> None:
-    journal.tree.create("/admin/rolling_bounce/2", json.dumps({"timestamp": simulator.now_ms}))
+    create_document(journal.mailbox, "/admin/rolling_bounce/2", json.dumps({"timestamp": simulator.now_ms}))
     look_fast = partial(look, simulator, journal, heal_fast_detection=True, max_failed_fraction=0.9)
     simulator.kill(1)
     simulator.kill(2)
@@ -292,14 +294,14 @@ def test_fast_detection_waits_only_for_those_who_announced_it(simulator: Simulat
     assert list(verdict.waiting) == [2]
     simulator.restart(2)
     look_fast()
-    assert journal.tree.get("/admin/rolling_bounce/2") is None, "it is back: the announcement is over"
+    assert read_one(journal.mailbox, "/admin/rolling_bounce/2") is None, "it is back: the announcement is over"
 
 
 def test_not_reaching_the_cluster_is_never_a_failure(simulator: Simulator, journal: Journal) -> None:
     simulator.reachable = False
     with pytest.raises(ClusterUnreachable):
         look(simulator, journal)
-    assert journal.tree.children("/admin") == []
+    assert journal.mailbox.children("/admin") == []
 
 
 def test_one_witness_is_not_enough_and_clears_nothing(simulator: Simulator, journal: Journal) -> None:
@@ -314,9 +316,9 @@ def test_one_witness_is_not_enough_and_clears_nothing(simulator: Simulator, jour
 
 def test_an_invalid_entry_counts_from_when_it_was_written(simulator: Simulator, journal: Journal) -> None:
     simulator.kill(1)
-    journal.tree.create("/admin/failed_brokers/1", "gone fishing")
-    journal.tree.create("/admin/failed_brokers/not-a-broker", "{}")
-    journal.tree.create("/steward/failures/1", "[]")
+    create_document(journal.mailbox, "/admin/failed_brokers/1", "gone fishing")
+    create_document(journal.mailbox, "/admin/failed_brokers/not-a-broker", "{}")
+    create_document(journal.mailbox, "/steward/failures/1", "[]")
     assert look(simulator, journal).waiting == {1: simulator.now_ms + GRACE_S * 1000}
 
 

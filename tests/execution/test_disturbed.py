@@ -24,6 +24,7 @@ from kafka_steward.execution.unsettled import record_unsettled
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.records import MoveState, PlanStatus
 from kafka_steward.settings import Settings
+from tests.documents import create_document
 from tests.execution.runs import apply, heal, simulator
 from tests.simulated_plan import World, memory_journal, move
 from tests.simulator import DISK, Simulator
@@ -142,7 +143,7 @@ def test_a_broker_that_announced_its_restart_is_waited_for(simulator: Simulator)
     world = apply(simulator, move("t-0", "123", "423", size=1000))
     simulator.topics[TopicPartition("t", 0)].size = 1000
     world.step()
-    world.journal.tree.create("/admin/rolling_bounce/4", '{"timestamp": 5}')
+    create_document(world.journal.mailbox, "/admin/rolling_bounce/4", '{"timestamp": 5}')
     simulator.kill(4)
     world.step()
     assert simulator.reassignments()

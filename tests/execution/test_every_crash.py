@@ -23,27 +23,24 @@ from kafka_steward.execution.plans.publishing import publish_plan
 from kafka_steward.execution.plans.rollback import find_unfinished_cancels
 from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.throttles.leftovers import (
-    ExternalThrottle,
-    remove_leftover_throttles,
-    survey_throttles,
-)
+from kafka_steward.execution.throttles.leftovers import ExternalThrottle, remove_leftover_throttles, survey_throttles
 from kafka_steward.execution.watch.failures import DetectionResult
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.listing import QUARANTINE
 from kafka_steward.journal.locks import PlanSlot
+from kafka_steward.journal.mailbox import Mailbox, read_one
 from kafka_steward.journal.records import RESTARTS, MoveState, PlanStatus
 from kafka_steward.journal.sql.audit import AuditTable
 from kafka_steward.journal.sql.moves import MoveTable
 from kafka_steward.journal.sql.plans import PlanTable
 from kafka_steward.journal.state import Rows, State
-from kafka_steward.journal.tree import Documents
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
 from tests.crash import FREE, Died, Faults, points
 from tests.crash_environment import LOCK_TICKS, Place, persist
+from tests.documents import create_document
 from tests.gate import Gate
 from tests.rings import one_in
 from tests.simulated_plan import RATE, WHO, heal_moves, move, plan_of
@@ -103,7 +100,7 @@ def cancelled() -> Place:
     place = healing()
     place.settings = Settings(throttle=80, max_in_per_broker=1)
     request = CancelRequest(reason="enough").to_json()
-    place.happenings = {1: lambda _: place.stores[0].create(paths.CANCEL_IN_PROGRESS, request)}
+    place.happenings = {1: lambda _: create_document(place.stores[0], paths.CANCEL_IN_PROGRESS, request)}
     return place
 
 
@@ -136,10 +133,10 @@ SCENARIOS = {
 
 def verify_nothing_left(place: Place) -> None:
     """Neither a throttle, nor a document but those that are kept, nor the slot."""
-    tree = place.stores[0]
+    mailbox = place.stores[0]
     assert not any("throttled" in key for of in place.simulator.topic_settings.values() for key in of)
     assert not any(place.simulator.broker_settings.values())
-    assert list(tree._nodes) == []
+    assert list(mailbox._nodes) == []
     assert {noun for noun, _ in place.state.rows} <= {"slot", "step_lock"}
     assert PlanSlot(place.state).holders() == ()
     released = [row for row in place.stores[2]._rows if row.entry.action is Action.UNTHROTTLE]
@@ -284,7 +281,6 @@ NEVER_IN_A_STEP = {
     "audit.import_rows": "copies a journal; a copy can be repeated",
     "audit.rows_before": "read for a copy or an archive",
     "audit.remove": "archives the trail; what is in the file already can be archived again",
-    "tree.created_ids": "orders requests without a number by when they were made; a poll can be repeated",
     "state.everything": "read for a copy",
     "moves.import_rows": "as that of the audit trail",
     "plans.delete": "purges what ended long ago; a purge can be repeated",
@@ -315,13 +311,13 @@ def test_every_call_that_a_seam_has_is_made_by_some_scenario() -> None:
     for runner in runners * 2:  # by turns
         runner.step()
     place = healing()
-    place.stores[0].create("/admin/rolling_bounce/2", "soon")
-    place.stores[0].create("/admin/failed_brokers/not-a-broker/below", "{}")
+    create_document(place.stores[0], "/admin/rolling_bounce/2", "soon")
+    create_document(place.stores[0], "/admin/failed_brokers/not-a-broker/below", "{}")
     looked(place, Faults(calls=counted.calls))
     left = healing()
     left.simulator.broker_defaults[RATE] = "7"
     left_over(left, Faults(calls=counted.calls))
-    seams = {"cluster": ClusterPort, "tree": Documents, "state": State, "moves": MoveTable}
+    seams = {"cluster": ClusterPort, "mailbox": Mailbox, "state": State, "moves": MoveTable}
     seams |= {"audit": AuditTable, "plans": PlanTable}
     there = {f"{seam}.{name}" for seam, kind in seams.items() for name in dir(kind) if not name.startswith("_")}
     free = {f"{seam}.{name}" for seam in seams for name in FREE}
@@ -370,8 +366,8 @@ def looked(place: Place, faults: Faults) -> DetectionResult:
 def test_what_cannot_be_read_is_kept_whatever_dies_while_it_is_moved_aside() -> None:
     def strays() -> Place:
         place = healing()
-        place.stores[0].create("/admin/failed_brokers/not-a-broker", "whose is this?")
-        place.stores[0].create("/admin/rolling_bounce/2", "soon")
+        create_document(place.stores[0], "/admin/failed_brokers/not-a-broker", "whose is this?")
+        create_document(place.stores[0], "/admin/rolling_bounce/2", "soon")
         return place
 
     quiet, place = Faults(), strays()
@@ -381,17 +377,17 @@ def test_what_cannot_be_read_is_kept_whatever_dies_while_it_is_moved_aside() -> 
         with suppress(Died, ClusterError, JournalError):
             looked(place, Faults(at, kind))
         looked(place, Faults())
-        tree = place.stores[0]
+        mailbox = place.stores[0]
         kept = {row.value.text for row in Rows(place.state, QUARANTINE).all()}
         assert kept == {"whose is this?", "soon"}
-        assert tree.children("/admin/failed_brokers") == ["1"]
-        assert [each.key for each in RESTARTS.list_with_unreadable(tree).found] == [(2,)]
-        assert RESTARTS.list_with_unreadable(tree).unreadable == []
+        assert mailbox.children("/admin/failed_brokers") == ["1"]
+        assert [each.key for each in RESTARTS.list_with_unreadable(mailbox).found] == [(2,)]
+        assert RESTARTS.list_with_unreadable(mailbox).unreadable == []
 
 
 def test_a_look_that_dies_anywhere_leaves_a_later_look_the_same_time() -> None:
     def first_look_ms(place: Place) -> int | None:
-        node = place.stores[0].get("/admin/failed_brokers/1")
+        node = read_one(place.stores[0], "/admin/failed_brokers/1")
         return None if node is None else node.created_ms
 
     quiet, place = Faults(), healing()

@@ -47,10 +47,12 @@ from kafka_steward.execution.watch.health import (
     violated_limits,
 )
 from kafka_steward.journal import paths
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import MoveRow
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.settings import Settings
+from tests.documents import create_document
 from tests.local_plan import plan_folder
 from tests.present import present
 from tests.simulated_plan import WHO, World, heal_moves, memory_journal, move, plan_of, simulated
@@ -331,7 +333,7 @@ def test_a_reported_broker_is_due_at_the_next_poll(simulator: Simulator, journal
     assert report_broker(context(simulator, journal), 1, reason="its host burnt down") == REPORTED
     verdict = look_after(simulator, journal)
     assert (verdict.due, verdict.failed, verdict.waiting) == ((1,), (1,), {})
-    node = present(journal.tree.get(ENTRY))
+    node = present(read_one(journal.mailbox, ENTRY))
     entry = json.loads(node.data)
     assert (entry["reported"], entry["person"], entry["reason"]) == (True, "ada", "its host burnt down")
     asked = [row.entry for row in journal.audit.rows() if row.entry.action.value == "request"]
@@ -351,7 +353,7 @@ def test_an_announced_restart_does_not_delay_it(simulator: Simulator, journal: J
 def test_an_entry_written_by_hand_may_say_the_same(simulator: Simulator, journal: Journal) -> None:
     simulator.kill(1)
     by_hand = f'{{"failure_timestamp": {simulator.now_ms}, "reported": true}}'
-    journal.tree.create(ENTRY, by_hand)
+    create_document(journal.mailbox, ENTRY, by_hand)
     assert look_after(simulator, journal).due == (1,)
     published = publish_plan(
         context(simulator, journal),
@@ -361,7 +363,7 @@ def test_an_entry_written_by_hand_may_say_the_same(simulator: Simulator, journal
     run_to_end(runner.step, lambda _: simulator.tick(), DrivePolicy(interval_s=lambda: 1))
     assert look_after(simulator, journal).handled == (1,), "the heal that did what it could is newer than the report"
     simulator.tick()
-    journal.tree.create(ENTRY, by_hand)
+    create_document(journal.mailbox, ENTRY, by_hand)
     assert look_after(simulator, journal).failed == (1,), "the entry was written again, which reports it again"
     assert present(journal.rows(FAILURES).get(1)).value.reported_ms == simulator.now_ms
 
@@ -372,7 +374,7 @@ def test_the_report_outlives_a_heal_that_was_abandoned(simulator: Simulator, jou
     look_after(simulator, journal)
     plan = plan_of(simulator, heal_moves(simulator, 1, 4), failed=(1,))
     record = publish_plan(context(simulator, journal), plan)
-    assert journal.tree.get(ENTRY) is None
+    assert read_one(journal.mailbox, ENTRY) is None
     with pytest.raises(RequestError, match=r"^Broker 1 was not reported as failed: a plan heals it already"):
         report_broker(context(simulator, journal), 1)
     abandon_plan(journal, record.digest, WHO, "a better one is needed")
@@ -398,7 +400,7 @@ def test_a_broker_that_kafka_does_not_see_as_down_is_refused(
     with pytest.raises(RequestError) as refused:
         report_broker(context(simulator, journal, **settings), broker)
     assert str(refused.value).startswith(words)
-    assert journal.tree.children(paths.FAILED_BROKERS) == []
+    assert journal.mailbox.children(paths.FAILED_BROKERS) == []
     assert look_after(simulator, journal).failed == ()
 
 

@@ -40,6 +40,7 @@ from kafka_steward.journal.records import (
     ThrottleLease,
 )
 from kafka_steward.settings import Settings
+from tests.documents import create_document
 from tests.execution.runs import apply, simulator
 from tests.simulated_plan import FOLLOWERS, WHO, memory_journal, move
 from tests.simulator import Simulator
@@ -182,13 +183,15 @@ def test_a_topic_keeps_no_other_from_its_throttles_and_no_other_record_in_flight
 ) -> None:
     """Both have entries and a record of a plan that nobody knows any more; the first one's plan is looked at first."""
     journal = memory_journal(simulator)
-    tree = journal.tree
+    mailbox = journal.mailbox
     for topic, plan in zip(("secret", "u"), UNKNOWN, strict=True):
         simulator.create(topic, [(1, 2, 3)])
         simulator.topic_settings[topic][FOLLOWERS] = "0:4"
         lease = ThrottleLease(None, None, {plan: ("0:4",)})
         journal.rows(THROTTLE_LEASES).put(LeaseKey(topic, FOLLOWERS), lease, None)
-        tree.create(paths.reassignment(TopicPartition(topic, 0)), InFlight((1, 2, 3), (4, 2, 3), plan=plan).to_json())
+        create_document(
+            mailbox, paths.reassignment(TopicPartition(topic, 0)), InFlight((1, 2, 3), (4, 2, 3), plan=plan).to_json()
+        )
     if lacking == "every right":
         simulator.hidden.add("secret")
     else:
@@ -202,13 +205,13 @@ def test_a_topic_keeps_no_other_from_its_throttles_and_no_other_record_in_flight
         run_chores(watch)
     assert simulator.topic_settings["u"] == {}
     assert [row.key.name for row in journal.rows(THROTTLE_LEASES).all()] == ["secret"]
-    assert tree.children(paths.REASSIGNMENTS) == (["secret"] if lacking == "every right" else [])
+    assert mailbox.children(paths.REASSIGNMENTS) == (["secret"] if lacking == "every right" else [])
     assert any("of secret" in each and "grant our principal" in each for each in caplog.messages)
     simulator.hidden.clear()
     monkeypatch.undo()
     run_chores(watch)
     assert simulator.topic_settings["secret"] == {}
-    assert (journal.rows(THROTTLE_LEASES).all(), tree.children(paths.REASSIGNMENTS)) == ([], [])
+    assert (journal.rows(THROTTLE_LEASES).all(), mailbox.children(paths.REASSIGNMENTS)) == ([], [])
 
 
 @pytest.mark.parametrize("task", ["pause_idle_plans", "delete_stale_in_flight_records", "release_orphaned_throttles"])
@@ -261,7 +264,7 @@ def test_a_late_request_is_taken_back_when_it_can_be_seen_again(simulator: Simul
     assert world.run().ended
     row = world.rows()[0]
     late = row.move
-    record_in_flight(world.journal.tree, world.digest, [late])
+    record_in_flight(world.journal.mailbox, world.digest, [late])
     simulator.alter({T0: late.after})
     simulator.hidden.add("t")
     retraction = LateRetraction(simulator, world.journal, world.digest, WHO)
@@ -269,11 +272,11 @@ def test_a_late_request_is_taken_back_when_it_can_be_seen_again(simulator: Simul
     watch = ClusterContext(simulator, world.journal, world.settings, WHO)
     run_chores(watch)
     assert simulator.topics[T0].reassigning
-    assert world.journal.tree.children(paths.REASSIGNMENTS) == ["t"]
+    assert world.journal.mailbox.children(paths.REASSIGNMENTS) == ["t"]
     simulator.hidden.clear()
     run_chores(watch)
     assert (simulator.topics[T0].replicas, simulator.topics[T0].reassigning) == ((1, 2, 3), False)
-    assert world.journal.tree.children(paths.REASSIGNMENTS) == []
+    assert world.journal.mailbox.children(paths.REASSIGNMENTS) == []
 
 
 def test_a_move_in_flight_that_cannot_be_seen_is_not_taken_out_of_its_plan(simulator: Simulator) -> None:

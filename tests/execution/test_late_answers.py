@@ -28,6 +28,7 @@ from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
 from tests.crash import Faults
 from tests.crash_environment import LOCK_TICKS, Place
+from tests.documents import create_document, delete_document
 from tests.gate import Gate
 from tests.rings import one_in
 from tests.simulated_plan import RATE, WHO, World, heal_moves, memory_journal, move, plan_of
@@ -96,7 +97,7 @@ def nothing_in_flight(world: World, cluster: Away) -> None:
 
 
 def switched_off(world: World) -> None:
-    world.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    create_document(world.journal.mailbox, paths.REASSIGN_CANCEL, "")
 
 
 def dead_target(world: World) -> None:
@@ -184,7 +185,7 @@ def test_a_cancel_of_an_earlier_plan_does_not_make_its_submission_the_latest(sim
     cluster.away = False
     later = World(simulator, world.journal, [move("t-0", "123", "523")], settings=world.settings, auto_generated=False)
     world.journal.slot.preempt_with(later.digest)
-    world.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+    delete_document(world.journal.mailbox, paths.REASSIGN_CANCEL)
     simulator.tick()
     assert later.run().completed == 1
     simulator.tick()
@@ -276,8 +277,8 @@ def nothing_is_left(at: Place, call: str) -> None:
     # Taken out of a list that is not there, an entry leaves an empty one.
     assert not any(entries for of in simulator.topic_settings.values() for entries in of.values()), call
     assert not any(simulator.broker_settings.values()), call
-    tree = at.stores[0]
-    assert not [path for path in tree._nodes if path.startswith(paths.REASSIGNMENTS)], call
+    mailbox = at.stores[0]
+    assert not [path for path in mailbox._nodes if path.startswith(paths.REASSIGNMENTS)], call
     assert not [key for noun, key in at.state.rows if noun == THROTTLE_LEASES.name], call
 
 
@@ -302,7 +303,7 @@ def test_what_a_later_plan_asks_for_too_is_left_to_it() -> None:
 
     def meanwhile() -> None:
         cancelled_meanwhile(here)
-        record_in_flight(journal.tree, "f" * 64, here.moves[:1])
+        record_in_flight(journal.mailbox, "f" * 64, here.moves[:1])
         here.simulator.alter({T0: (4, 5, 3)})
 
     here.runner(Gate(nth("alter", throttle=0), meanwhile)).step()
@@ -333,7 +334,7 @@ def test_the_watch_goes_on_where_a_process_that_woke_too_late_died() -> None:
     here = place(throttle=0)
     cancelled_meanwhile(here)
     cluster, journal = here.process(Faults())
-    record_in_flight(journal.tree, here.plan.digest, here.moves[:1])
+    record_in_flight(journal.mailbox, here.plan.digest, here.moves[:1])
     here.simulator.alter({T0: (4, 5, 3)})
     here.simulator.tick()
     tick_of(cluster, journal, here.settings)
@@ -351,7 +352,7 @@ def test_the_watch_lets_what_a_person_gave_up_go_on() -> None:
     world.journal.plans.update(world.record(), status=PlanStatus.ABANDONED)
     tick_of(simulator, world.journal, world.settings)
     assert len(simulator.reassignments()) == 2
-    assert world.journal.tree.children(paths.REASSIGNMENTS) == []
+    assert world.journal.mailbox.children(paths.REASSIGNMENTS) == []
 
 
 # the same of a process that cancels
@@ -643,7 +644,7 @@ def test_the_watch_rolls_back_what_kafka_completed_for_a_process_that_died() -> 
     here = place(throttle=0)
     cancelled_meanwhile(here)
     cluster, journal = here.process(Faults())
-    record_in_flight(journal.tree, here.plan.digest, here.moves[:1])
+    record_in_flight(journal.mailbox, here.plan.digest, here.moves[:1])
     here.simulator.alter({T0: (4, 5, 3)})
     here.simulator.run()
     assert here.simulator.topics[T0].replicas == (4, 5, 3)
@@ -676,7 +677,7 @@ def left_recorded() -> Place:
     """A process began a move again after its plan had been rolled back, and died."""
     here = place(throttle=0)
     cancelled_meanwhile(here)
-    record_in_flight(here.process(Faults())[1].tree, here.plan.digest, here.moves[:1])
+    record_in_flight(here.process(Faults())[1].mailbox, here.plan.digest, here.moves[:1])
     here.simulator.alter({T0: (4, 5, 3)})
     return here
 

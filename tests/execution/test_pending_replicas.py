@@ -37,6 +37,7 @@ from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.records import PENDING_REPLICAS, PendingReplicas
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
+from tests.documents import create_document
 from tests.execution.looks import look, part
 from tests.present import present
 from tests.simulated_plan import WHO, World, count_pending, lose, memory_journal, move, simulated
@@ -253,7 +254,7 @@ def test_brokers_that_are_away_are_known_by_their_replicas_and_by_the_journal() 
     simulator, journal = simulated("1a 2b 3c 4a 5b 6c", "seen: 13", mode="zookeeper", lost=(4,))
     for broker in (3, 5, 6):
         simulator.kill(broker)
-    journal.tree.create("/admin/rolling_bounce/5", '{"timestamp": 1}')
+    create_document(journal.mailbox, "/admin/rolling_bounce/5", '{"timestamp": 1}')
     simulator.create("placeholders", [(1, -1)])  # ZooKeeper mode takes such ids
     assert find_known_brokers(journal, simulator.snapshot()) == {1, 2, 3, 4, 5}
     assert created(simulator, journal, 5).pending == 6

@@ -26,6 +26,7 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
+from tests.documents import create_document, delete_document
 from tests.simulated_plan import World, memory_journal, move
 from tests.simulator import Simulator
 
@@ -294,7 +295,7 @@ def test_a_plan_that_waits_for_hours_after_it_has_copied_something_goes_on() -> 
     for _ in range(5):
         world.step()
         simulator.tick()
-    world.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    create_document(world.journal.mailbox, paths.REASSIGN_CANCEL, "")
     simulator.run()
     for _ in range(40):
         world.step()
@@ -303,7 +304,7 @@ def test_a_plan_that_waits_for_hours_after_it_has_copied_something_goes_on() -> 
     runner._track = replace(runner._track, bytes_per_s=5e-324)  # what it has faded to by then
     progress = world.step()
     assert (progress.completed, progress.waiting, progress.eta_s, progress.bytes_per_s) == (1, 1, None, 0)
-    world.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+    delete_document(world.journal.mailbox, paths.REASSIGN_CANCEL)
     assert world.run().completed == 2
 
 

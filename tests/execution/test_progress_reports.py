@@ -30,12 +30,14 @@ from kafka_steward.execution.plans.progress_reports import (
 from kafka_steward.execution.watch.observation import broker_reports
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.observed import ApprovalState, BrokerChange, BrokerReport, HeldGroup, PlanReport
 from kafka_steward.journal.records import Approval, PlanStatus
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.page_data import plans as plan_data
 from kafka_steward.page_data import reports
 from kafka_steward.page_data.reader import JournalReader, open_reader
+from tests.documents import delete_document
 from tests.local_plan import plan_with
 from tests.present import present
 from tests.protocol.written_documents import CANCELLED, WAITING, write_documents
@@ -318,14 +320,14 @@ def test_what_is_gone_is_no_longer_shown(journal: Journal, reader: JournalReader
     write_documents(journal)
     reporter.report()
     enable_reassignment(journal, who=ADA)
-    (node,) = [each for each in [journal.tree.get(paths.rolling_bounce(5))] if each]
-    journal.tree.delete(node.path, version=node.version)
+    (node,) = [each for each in [read_one(journal.mailbox, paths.rolling_bounce(5))] if each]
+    delete_document(journal.mailbox, node.path)
     reporter.report()
     assert (shown(reader)["disabled"], shown(reader)["restarts"]) == ((), ())
 
 
 def test_a_request_that_cannot_be_read_is_shown_with_its_error(journal: Journal, reader: JournalReader) -> None:
-    journal.tree.create_sequential(paths.REQUEST_PREFIX, "no json")
+    journal.mailbox.append(paths.REQUEST_PREFIX, "no json")
     DocumentReporter(journal).report()
     (request,) = shown(reader)["requests"]
     assert (request["partitions"], request["first"]) == (0, [])

@@ -75,7 +75,7 @@ def test_a_plan_is_written_down_and_gets_the_cluster(simulator: Simulator, journ
     assert (record.status, record.failed_brokers, record.auto_generated) == (PlanStatus.PUBLISHED, (1,), True)
     assert (record.left, record.live_brokers, record.who) == (1, (1, 2, 3, 4), WHO)
     assert journal.slot.holders() == (plan.digest,)
-    assert len(journal.tree.children("/admin/reassign_chunks")) == 1
+    assert len(journal.mailbox.children("/admin/reassign_chunks")) == 1
 
 
 def test_publishing_twice_is_publishing_once(simulator: Simulator, journal: Journal) -> None:
@@ -224,7 +224,7 @@ def test_a_heal_that_nobody_steps_any_more_is_superseded_by_the_next(simulator: 
     assert status(journal, first) is PlanStatus.ABANDONED
     assert journal.slot.holders() == (second.digest,)
     tick_of(simulator, journal, Settings())
-    assert journal.tree.children("/admin/reassignments") == []
+    assert journal.mailbox.children("/admin/reassignments") == []
     assert not any("throttled" in key for of in simulator.topic_settings.values() for key in of)
 
 

@@ -19,8 +19,10 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.listing import QUARANTINE, quarantine_document
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus
 from kafka_steward.settings import Settings
+from tests.documents import create_document
 from tests.execution.runs import apply, heal, simulator
 from tests.simulated_plan import FOLLOWERS, RATE, WHO, World, heal_moves, journal_of, memory_journal, move
 from tests.simulator import Simulator
@@ -68,24 +70,26 @@ def test_a_second_run_of_a_finished_plan_does_nothing(simulator: Simulator) -> N
 
 def test_chunks_that_a_death_at_the_end_left_go_with_the_next_step(simulator: Simulator) -> None:
     world = heal(simulator)
-    names = world.journal.tree.children(paths.REASSIGN_CHUNKS)
-    left = {name: world.journal.tree.get(paths.chunk(name)) for name in names}
+    names = world.journal.mailbox.children(paths.REASSIGN_CHUNKS)
+    left = {name: read_one(world.journal.mailbox, paths.chunk(name)) for name in names}
     assert world.run().ended
     for name, node in left.items():
         assert node is not None
-        world.journal.tree.create(paths.chunk(name), node.data)
+        create_document(world.journal.mailbox, paths.chunk(name), node.data)
     world.step()
-    assert world.journal.tree.children(paths.REASSIGN_CHUNKS) == []
+    assert world.journal.mailbox.children(paths.REASSIGN_CHUNKS) == []
 
 
 def test_quarantined_documents_are_deleted_with_the_plans_of_their_time(simulator: Simulator) -> None:
     world, digests = heal(simulator), [letter * 64 for letter in "abc"]
-    tree, times_ms = world.journal.tree, [0, world.settings.plan_retention * 86_400_000 - 60_000]
+    mailbox, times_ms = world.journal.mailbox, [0, world.settings.plan_retention * 86_400_000 - 60_000]
     for digest, ms in zip(digests[:2], times_ms, strict=True):
         simulator.now_ms += int(ms)
         record = world.publish(digest, [])
         world.journal.plans.update(record, status=PlanStatus.COMPLETED)
-        quarantine_document(tree, world.journal.state, tree.create(f"/admin/{digest[0]}", "{"), "no JSON", None)
+        quarantine_document(
+            mailbox, world.journal.state, create_document(mailbox, f"/admin/{digest[0]}", "{"), "no JSON", None
+        )
     simulator.now_ms += 120_000
     assert world.run().ended
     assert [world.journal.plans.get(digest) is None for digest in digests[:2]] == [True, False]

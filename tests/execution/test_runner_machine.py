@@ -36,6 +36,7 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.watch.upkeep import pause_idle_plans
 from kafka_steward.journal import paths
 from kafka_steward.journal.locks import PlanSlot
+from kafka_steward.journal.mailbox import read_below, read_one
 from kafka_steward.journal.plans import ORPHAN_MS
 from kafka_steward.journal.records import MoveState, PlanStatus
 from kafka_steward.planning.files.formats import PlanFolder
@@ -43,6 +44,7 @@ from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
 from tests.crash import Died, Faults
 from tests.crash_environment import LOCK_TICKS, Place
+from tests.documents import create_document, delete_document
 from tests.rings import tried
 from tests.simulated_plan import FOLLOWERS, RATE, WHO, heal_moves, move, plan_of
 from tests.simulator import UNCLEAN, Simulator
@@ -185,12 +187,12 @@ class RunnerMachine(RuleBasedStateMachine):
 
     @rule()
     def someone_flips_the_switch(self) -> None:
-        tree = self.place.stores[0]
-        switch = tree.get(paths.REASSIGN_CANCEL)
+        mailbox = self.place.stores[0]
+        switch = read_one(mailbox, paths.REASSIGN_CANCEL)
         if switch is None:
-            tree.create(paths.REASSIGN_CANCEL, "")
+            create_document(mailbox, paths.REASSIGN_CANCEL, "")
         else:
-            tree.delete(switch.path, version=switch.version)
+            delete_document(mailbox, switch.path)
 
     @rule(entry=st.sampled_from(["0:9", "2:9"]))
     def someone_else_slows_a_replica(self, entry: str) -> None:
@@ -266,7 +268,7 @@ class RunnerMachine(RuleBasedStateMachine):
         RunnerMachine.histories += 1
         for broker in BROKERS:
             self.simulator.restart(broker)
-        switch = self.place.stores[0].get(paths.REASSIGN_CANCEL)
+        switch = read_one(self.place.stores[0], paths.REASSIGN_CANCEL)
         if switch is not None:
             self.someone_flips_the_switch()
         self.simulator.tick(6)
@@ -292,7 +294,7 @@ class RunnerMachine(RuleBasedStateMachine):
     def verify_only_orphans_are_left(self) -> None:
         """The chunks of a rollback that died before its record, and was planned otherwise then; they go when old."""
         journal = self.place.process(Faults())[1]
-        plans = {json.loads(node.data)["plan"] for node in journal.tree.below(paths.REASSIGN_CHUNKS)}
+        plans = {json.loads(node.data)["plan"] for node in read_below(journal.mailbox, paths.REASSIGN_CHUNKS)}
         assert [digest for digest in plans if journal.plans.get(digest) is not None] == []
         self.simulator.now_ms += ORPHAN_MS + 1
         journal.plans.purge(0)
@@ -315,9 +317,9 @@ class RunnerMachine(RuleBasedStateMachine):
 
     def verify_end(self) -> None:
         """Ended: nothing of ours is borrowed, noted as in flight, or owned; what others set is still there."""
-        tree, _, _ = self.place.stores
+        mailbox, _, _ = self.place.stores
         # Since when others reassign is known of the cluster, and is no plan's.
-        assert list(tree._nodes) == []
+        assert list(mailbox._nodes) == []
         assert {noun for noun, _ in self.place.state.rows} <= {"slot", "step_lock", "unsettled"}
         assert PlanSlot(self.place.state).holders() == ()
         lists = {topic: of[FOLLOWERS] for topic, of in self.simulator.topic_settings.items() if FOLLOWERS in of}

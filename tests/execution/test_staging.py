@@ -35,6 +35,7 @@ from kafka_steward.journal.records import MoveRow, MoveState, PlanStatus
 from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.settings import Settings
 from tests.cancelling import undo_of
+from tests.documents import create_document
 from tests.simulated_plan import FOLLOWERS, WHO, World, delete, lose, memory_journal, move
 from tests.simulator import Simulator
 
@@ -79,7 +80,7 @@ def to_the_last_stage(world: World) -> None:
 def to_halfway(world: World) -> None:
     """4 has arrived, and reassignments are switched off, so that 5 waits."""
     world.step()
-    world.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    create_document(world.journal.mailbox, paths.REASSIGN_CANCEL, "")
     world.simulator.tick(4)
     world.step()
     assert (world.replicas("t-0"), world.states()) == ((1, 2, 3, 4), {"t-0": "held"})

@@ -21,6 +21,7 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanStatus
 from kafka_steward.settings import Settings
+from tests.documents import create_document, delete_document
 from tests.simulated_plan import FOLLOWERS, RATE, WHO, World, heal_moves, memory_journal, move
 from tests.simulator import UNCLEAN, Simulator
 
@@ -208,13 +209,13 @@ def test_between_the_stages_the_switch_holds_and_a_crash_changes_nothing(mode: s
     lags(simulator, 2, by=20)
     world = applied(simulator, "12", "31")
     world.step()
-    world.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    create_document(world.journal.mailbox, paths.REASSIGN_CANCEL, "")
     simulator.tick(8)
     for _ in range(3):
         world.runner = world.new_runner()
         world.step()
     assert (world.states(), simulator.topics[T0].replicas) == ({"t-0": "held"}, (1, 2, 3))
-    world.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+    delete_document(world.journal.mailbox, paths.REASSIGN_CANCEL)
     world.runner = world.new_runner()
     assert world.run().status is PlanStatus.COMPLETED
     assert world.replicas("t-0") == (3, 1)
@@ -311,7 +312,7 @@ def rested(simulator: Simulator, before: str, after: str, **settings: Any) -> Wo
     """A move that has reached the end of its first stage, and goes on when the switch is put back."""
     world = applied(simulator, before, after, settings=Settings(throttle=0, max_attempts=3, **settings))
     world.step()
-    world.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    create_document(world.journal.mailbox, paths.REASSIGN_CANCEL, "")
     simulator.run()
     world.step()
     assert (simulator.reassignments(), world.row("t-0").stage) == ({}, len(world.moves[0].adding))
@@ -321,7 +322,7 @@ def rested(simulator: Simulator, before: str, after: str, **settings: Any) -> Wo
 def test_a_move_that_has_begun_waits_for_a_replica_that_lags_as_one_in_flight_does(mode: str) -> None:
     simulator = unclean(mode, "123")
     world = rested(simulator, "123", "314")
-    world.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+    delete_document(world.journal.mailbox, paths.REASSIGN_CANCEL)
     lags(simulator, 3, by=100)
     for _ in range(10):
         progress = world.step()
@@ -337,7 +338,7 @@ def test_a_move_that_has_begun_waits_for_a_replica_that_lags_as_one_in_flight_do
 def test_one_that_waits_so_for_long_stalls_as_one_in_flight_does(mode: str, when_stalled: str) -> None:
     simulator = unclean(mode, "123")
     world = rested(simulator, "123", "314", when_stalled=when_stalled, stall_after=20)
-    world.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+    delete_document(world.journal.mailbox, paths.REASSIGN_CANCEL)
     lags(simulator, 3, by=100)
     for _ in range(30):
         progress = world.step()
@@ -424,12 +425,12 @@ def test_a_stage_in_flight_does_not_stall_while_people_have_switched_reassignmen
     world.step()
     lags(simulator, 2, by=100)
     simulator.run(20)
-    world.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    create_document(world.journal.mailbox, paths.REASSIGN_CANCEL, "")
     for _ in range(30):
         progress = world.step()
         simulator.tick()
     assert ([held.code for held in progress.held], progress.stalled) == ([HoldReason.CLUSTER_DISABLED], ())
-    world.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+    delete_document(world.journal.mailbox, paths.REASSIGN_CANCEL)
     assert world.run().status is PlanStatus.COMPLETED
 
 
@@ -437,7 +438,7 @@ def test_a_stage_in_flight_does_not_stall_while_people_have_switched_reassignmen
 def test_a_move_that_has_begun_waits_in_vain_for_a_replica_that_is_gone(mode: str, *, dead: bool) -> None:
     simulator = unclean(mode, "123")
     world = rested(simulator, "123", "1432")
-    world.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+    delete_document(world.journal.mailbox, paths.REASSIGN_CANCEL)
     if dead:
         simulator.kill(3)
     else:
@@ -451,7 +452,7 @@ def test_a_last_stage_that_kafka_refuses_for_good_is_named_with_what_stays() -> 
     simulator = unclean("kraft", "12")
     world = rested(simulator, "12", "132")
     simulator.unregister(2)
-    world.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+    delete_document(world.journal.mailbox, paths.REASSIGN_CANCEL)
     assert world.run().status is PlanStatus.FAILED
     assert "; restart that broker, or move its replica to another one; it keeps [1, 2, 3]" in world.row("t-0").detail
 
@@ -528,7 +529,7 @@ def test_a_cancel_that_waits_for_an_original_that_lags_names_it_and_the_rate_tha
 ) -> None:
     simulator = unclean(mode, "123")
     world = rested(simulator, "123", after)
-    world.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+    delete_document(world.journal.mailbox, paths.REASSIGN_CANCEL)
     lags(simulator, 2, by=100)
     request_cancel(world.journal, world.digest, who=WHO, reason="stop")
     for _ in range(4):

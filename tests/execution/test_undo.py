@@ -24,9 +24,11 @@ from kafka_steward.execution.plans.undo_verification import UndoVerification, fi
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Outcome
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanStatus
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner, undo_of
+from tests.documents import create_document
 from tests.simulated_plan import RATE, WHO, World, memory_journal, move
 from tests.simulator import Simulator
 
@@ -257,7 +259,7 @@ def rates(world: World) -> dict[int, str]:
 
 
 def test_a_switched_off_cluster_cancels_and_rolls_back_only_if_that_was_asked_for(world: World) -> None:
-    world.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    create_document(world.journal.mailbox, paths.REASSIGN_CANCEL, "")
     stepper = undo(world)
     for _ in range(12):
         progress = stepper.step()
@@ -473,7 +475,7 @@ def test_what_is_pending_is_cancelled_and_exactly_as_it_was(world: World) -> Non
     assert replicas(world) == [(4, 2, 3), *ORIGINALS[1:]]
     assert world.states() == {"t-0": "completed", "t-1": "dropped", "t-2": "dropped", "t-3": "dropped"}
     assert (world.throttles(), world.leases(), world.journal.slot.holders()) == ([], [], ())
-    assert world.journal.tree.get("/admin/cancel_reassignment_in_progress") is None
+    assert read_one(world.journal.mailbox, "/admin/cancel_reassignment_in_progress") is None
     assert world.row("t-3").detail == "cancelled: too slow"
     became = f"Plan {world.digest[:12]} was cancelled by ada (too slow); 1 of 4 moves had completed, and stays."
     assert progress.sentence == became
@@ -483,7 +485,7 @@ def test_what_is_pending_is_cancelled_and_exactly_as_it_was(world: World) -> Non
 
 
 def test_the_cancel_of_another_plan_is_none_of_ours(world: World) -> None:
-    world.journal.tree.create("/admin/cancel_reassignment_in_progress", '{"version":1,"plan":"other"}')
+    create_document(world.journal.mailbox, "/admin/cancel_reassignment_in_progress", '{"version":1,"plan":"other"}')
     assert world.run().status is PlanStatus.COMPLETED
     with pytest.raises(PlanError, match="cannot be cancelled: it has already ended"):
         request_cancel(world.journal, world.digest, who=WHO, reason="late")
@@ -495,9 +497,9 @@ def test_a_cancel_that_comes_when_all_has_arrived_has_cancelled_nothing(world: W
     world.runner = world.new_runner()
     world.step()
     world.simulator.tick(100)
-    world.journal.tree.create("/admin/cancel_reassignment_in_progress", "")
+    create_document(world.journal.mailbox, "/admin/cancel_reassignment_in_progress", "")
     assert world.run().status is PlanStatus.COMPLETED
-    assert world.journal.tree.get("/admin/cancel_reassignment_in_progress") is None
+    assert read_one(world.journal.mailbox, "/admin/cancel_reassignment_in_progress") is None
 
 
 def test_a_second_request_is_the_same_request_and_another_plans_is_its_own(world: World) -> None:

@@ -32,9 +32,9 @@ from kafka_steward.hooks.context import hook_of
 from kafka_steward.hooks.steward import ClusterSession, StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.zookeeper.mailbox import ZkMailbox
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.session import ROOTS
-from kafka_steward.journal.zookeeper.tree import ZkTree
 from kafka_steward.planning.files.formats import plan_table, read_plan, read_snapshot, write_plan
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import SETTINGS, Settings
@@ -472,7 +472,7 @@ def test_a_plan_is_carried_out_and_taken_back_by_the_journal_in_zookeeper(
     zookeeper.start()
     try:
         with StewardHook(conn_id).open() as opened:
-            assert isinstance(opened.journal.tree, ZkTree)
+            assert isinstance(opened.journal.mailbox, ZkMailbox)
             digest = published(opened, topic, tmp_path)
             assert zookeeper.get_children("/admin/reassign_chunks")
             assert set(zookeeper.get_children("/steward")) == {"journal"}

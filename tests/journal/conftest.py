@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from kafka_steward.journal.mailbox import Mailbox
 from kafka_steward.journal.state import State
 from kafka_steward.journal.store import Journal, open_journal
-from kafka_steward.journal.tree import Documents
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
-from tests.journal.zookeeper import ClockedZkTree, ZooKeeperServer
+from tests.journal.zookeeper import ClockedZkMailbox, ZooKeeperServer
+from tests.memory_mailbox import MemoryMailbox
 from tests.memory_state import MemoryState
-from tests.memory_tree import MemoryTree
 from tests.postgres import PostgresServer
 
 #: Parameters, and fixtures, that are a server.
@@ -126,16 +126,16 @@ def state(request: pytest.FixtureRequest, cluster_id: str) -> Iterator[State]:
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgresql", "zookeeper"])
-def tree(request: pytest.FixtureRequest, cluster_id: str) -> Iterator[Documents]:
+def mailbox(request: pytest.FixtureRequest, cluster_id: str) -> Iterator[Mailbox]:
     if request.param == "memory":
-        yield MemoryTree(lambda: time.time_ns() // 1_000_000)
+        yield MemoryMailbox(lambda: time.time_ns() // 1_000_000)
         return
     if request.param == "zookeeper":
         server: ZooKeeperServer = request.getfixturevalue("zookeeper")
-        on_zookeeper = ClockedZkTree(ZooKeeperOptions(server.at(cluster_id), timeout_s=PATIENT_S))
+        on_zookeeper = ClockedZkMailbox(ZooKeeperOptions(server.at(cluster_id), timeout_s=PATIENT_S))
         yield on_zookeeper
         on_zookeeper.close()
         return
     name = "sqlite_url" if request.param == "sqlite" else "postgres_url"
     with open_journal(request.getfixturevalue(name), cluster_id) as opened:
-        yield opened.tree
+        yield opened.mailbox

@@ -22,12 +22,14 @@ from kafka_steward.execution.watch.failures import FailureDetector
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.listing import quarantine_document
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import Approval, PlanStatus
 from kafka_steward.journal.retention import archive_audit, delete_old_documents
 from kafka_steward.journal.state import ONLY
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
+from tests.documents import create_document
 from tests.present import present
 from tests.simulated_plan import WHO, World, move
 from tests.simulator import Simulator
@@ -93,16 +95,16 @@ def _documents(simulator: Simulator, journal: Journal, *, zookeeper: bool) -> No
     enable_reassignment(journal, who=WHO)
     protocol.poll()
     assert journal.rows(DISABLE_OBSERVED).get(ONLY) is None
-    journal.tree.create_sequential(paths.REQUEST_PREFIX, _asked("t", 0, [4, 2, 3]))
-    garbage = journal.tree.create_sequential(paths.REQUEST_PREFIX, "garbage")
+    journal.mailbox.append(paths.REQUEST_PREFIX, _asked("t", 0, [4, 2, 3]))
+    garbage = journal.mailbox.append(paths.REQUEST_PREFIX, "garbage")
     _look_until(protocol, simulator, lambda: _at(simulator, 0) == (4, 2, 3))
     queue_add(journal, _asked("t", 1, [4, 2, 3]), who=WHO)
     _look_until(protocol, simulator, lambda: _at(simulator, 1) == (4, 2, 3))
-    assert journal.tree.get(garbage.path) is None
-    journal.tree.create_sequential(paths.REQUEST_PREFIX, _asked("t", 2, [4, 2, 3]))
+    assert read_one(journal.mailbox, garbage.path) is None
+    journal.mailbox.append(paths.REQUEST_PREFIX, _asked("t", 2, [4, 2, 3]))
     _look_until(protocol, simulator, lambda: simulator.topics[TopicPartition("t", 2)].reassigning)
-    journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
-    _look_until(protocol, simulator, lambda: journal.tree.get(paths.CANCEL_IN_PROGRESS) is None)
+    create_document(journal.mailbox, paths.CANCEL_IN_PROGRESS, "")
+    _look_until(protocol, simulator, lambda: read_one(journal.mailbox, paths.CANCEL_IN_PROGRESS) is None)
     _look_until(protocol, simulator, lambda: _at(simulator, 2) == (1, 2, 3) and not journal.plans.unfinished())
     cancel_everything(simulator, journal, CancelRequest(person="ada", scope="pending", reason="a test"), WHO)
 
@@ -137,7 +139,7 @@ def _heal(simulator: Simulator, journal: Journal) -> None:
     assert healed.run().status is PlanStatus.COMPLETED
     simulator.restart(3)
     assert detector.poll().down == ()
-    assert journal.tree.children(paths.ROLLING_BOUNCE) == []
+    assert journal.mailbox.children(paths.ROLLING_BOUNCE) == []
 
 
 def _digits(brokers: tuple[int, ...]) -> str:
@@ -151,13 +153,13 @@ def _tidy(journal: Journal, folder: Path) -> None:
     assert journal.health is not None
     for _ in range(2):
         journal.health.add_measures({"offline_partitions": 1}, every_ms=0, retention_ms=0)
-    moved = journal.tree.create("/admin/failed_brokers/garbage", "x")
-    assert quarantine_document(journal.tree, journal.state, moved, "It is garbage.", None)
+    moved = create_document(journal.mailbox, "/admin/failed_brokers/garbage", "x")
+    assert quarantine_document(journal.mailbox, journal.state, moved, "It is garbage.", None)
     later = journal.now_ms() + _LATER_MS
     journal.plans.purge(later)
     delete_old_documents(journal, later)
     assert archive_audit(journal, later, folder / f"{journal.cluster_id}.jsonl", as_values=_values, who=WHO)
-    journal.bind_rows_to_tree()
+    journal.bind_rows_to_mailbox()
 
 
 def _values(row: Any) -> dict[str, Any]:

@@ -16,8 +16,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kafka_steward.errors import JournalUnreachable, LockLost
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
+from tests.documents import create_document
 from tests.journal.certificate import Certificate
 from tests.journal.zookeeper import ZooKeeperServer
 from tests.postgres import PostgresServer
@@ -52,17 +54,17 @@ def _seconds(call: Callable[[], object]) -> float:
 def _measured(opener: Opener, *, with_lock: bool = True) -> dict[str, float]:
     found = {}
     with opener() as journal:
-        journal.tree.create("/a/b", "x")
+        create_document(journal.mailbox, "/a/b", "x")
         with journal.step_lock("one") as fence, _dropping():
             if with_lock:
                 found["a fence"] = _seconds(fence.check)
-            found["a read"] = _seconds(lambda: journal.tree.get("/a/b"))
-            found["a write"] = _seconds(lambda: journal.tree.create("/a/c", "x"))
+            found["a read"] = _seconds(lambda: read_one(journal.mailbox, "/a/b"))
+            found["a write"] = _seconds(lambda: create_document(journal.mailbox, "/a/c", "x"))
             found["a new connection"] = _seconds(lambda: opener().close())
         began_s = time.monotonic()
         while time.monotonic() - began_s < _GIVEN_UP_S:
             with suppress(JournalUnreachable):
-                journal.tree.get("/a/b")
+                read_one(journal.mailbox, "/a/b")
                 break
         found["back"] = time.monotonic() - began_s
     return found

@@ -15,9 +15,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from kafka_steward.errors import JournalError, JournalUnreachable, SettingError, VersionConflict
+from kafka_steward.errors import JournalError, JournalUnreachable, SettingError
 from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.document import MAX_NUMBER
+from kafka_steward.journal.mailbox import put_one, read_one
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql import database as database_module
 from kafka_steward.journal.sql import postgres
@@ -32,10 +33,11 @@ from kafka_steward.journal.sql.dialect import (
     parse_url,
     untrusted_text,
 )
+from kafka_steward.journal.sql.mailbox import SqlMailbox
 from kafka_steward.journal.sql.sqlite import Sqlite
-from kafka_steward.journal.sql.tree import SqlTree
 from kafka_steward.journal.sql.view import Views
 from kafka_steward.journal.store import open_journal
+from tests.documents import change_document, create_document
 from tests.hostile import HostileNode, sql_writer
 from tests.journal.test_plans import moves_of, record_of
 from tests.present import present
@@ -148,7 +150,7 @@ def statements() -> Iterator[list[str]]:
 
 def test_sqlite_locks_out_other_writers_before_anything_is_written(statements: list[str], tmp_path: Path) -> None:
     with open_journal(f"sqlite:///{tmp_path}/journal.db", "c1") as journal:
-        journal.tree.create("/a/b", "x")
+        create_document(journal.mailbox, "/a/b", "x")
         journal.plans.publish(record_of(journal), moves_of(2))
         journal.audit.record(AuditRecord(Action.DETECT, "Broker 1 is down."))
     begun, writes = "", 0
@@ -279,13 +281,12 @@ def test_a_database_may_be_unable_to_return_what_it_changes(
 ) -> None:
     monkeypatch.setattr(sqlite_dialect, "DIALECT", NothingReturned())
     with open_journal(f"sqlite:///{tmp_path}/journal.db", "c1") as journal:
-        made = journal.tree.create("/a/b", "x")
-        changed = journal.tree.set("/a/b", "y", version=0)
+        made = create_document(journal.mailbox, "/a/b", "x")
+        changed = change_document(journal.mailbox, "/a/b", "y")
         assert (made.version, changed.version, changed.data, changed.created_id) == (0, 1, "y", made.created_id)
-        assert journal.tree.get("/a/b") == changed
-        with pytest.raises(VersionConflict):
-            journal.tree.set("/a/b", "z", version=0)
-        paths = [journal.tree.create_sequential("/a/s_", "x").path for _ in range(2)]
+        assert read_one(journal.mailbox, "/a/b") == changed
+        assert put_one(journal.mailbox, "/a/b", "z", made) is None
+        paths = [journal.mailbox.append("/a/s_", "x").path for _ in range(2)]
         assert paths == ["/a/s_0000000000", "/a/s_0000000001"]
         journal.plans.publish(record_of(journal), moves_of(2))
         journal.audit.record(AuditRecord(Action.DETECT, "Broker 1 is down."))
@@ -416,7 +417,7 @@ def test_a_time_that_no_clock_shows_is_read_as_the_nearest_possible_one(
 ) -> None:
     hostile = HostileNode("/a/b", "{}", (0, 1, 1, stored_ms, stored_ms))
     assert sql_writer(database.engine, database.cluster_id)([hostile]) == 1
-    node = present(SqlTree(Views(database)).get("/a/b"))
+    node = present(read_one(SqlMailbox(Views(database)), "/a/b"))
     assert (node.created_ms, node.modified_ms) == (read_ms, read_ms)
 
 

@@ -30,7 +30,9 @@ from kafka_steward.journal.kip_documents import (
     ReassignmentsDisabled,
     Request,
 )
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.store import open_journal
+from tests.documents import create_document
 from tests.present import present
 
 _KIPS = Path(__file__).parent / "kips"
@@ -337,21 +339,21 @@ def database(request: pytest.FixtureRequest) -> tuple[str, str]:
 def test_a_request_is_written_read_and_withdrawn_by_the_printed_statements(database: tuple[str, str]) -> None:
     name, url = database
     with open_journal(url, CLUSTER) as journal:
-        before = journal.tree.create("/other/something", "")
+        before = create_document(journal.mailbox, "/other/something", "")
         with driver(url) as run:
             run(statement("INSERT", name))
-        node = present(journal.tree.get(REQUEST))
+        node = present(read_one(journal.mailbox, REQUEST))
         assert (node.version, node.created_id == node.modified_id > before.modified_id) == (0, True)
         assert node.created_ms == node.modified_ms
         assert abs(node.created_ms - time.time() * 1000) < 60_000
-        ((document,), more) = read_requests(journal.tree)
+        ((document,), more) = read_requests(journal.mailbox)
         assert [(str(each.partition), each.replicas) for each in document.requested] == [("my-topic-0", (1, 2, 4))]
         assert not more
         with driver(url) as run:
             assert [tuple(row) for row in run(statement("SELECT", name))] == [(REQUEST, node.data)]
             run(statement("DELETE", name))
-        assert journal.tree.get(REQUEST) is None
-        journal.tree.create(REQUEST, "later")  # the ids go on
+        assert read_one(journal.mailbox, REQUEST) is None
+        create_document(journal.mailbox, REQUEST, "later")  # the ids go on
 
 
 def test_every_printed_statement_is_tried() -> None:

@@ -22,15 +22,16 @@ from kafka_steward.journal.listing import (
     quarantine_document,
     quarantine_unreadable,
 )
+from kafka_steward.journal.mailbox import MAX_BYTES, Mailbox, Node, delete_one, read_one
 from kafka_steward.journal.records import FAILED_BROKERS, IN_FLIGHT, RESTARTS, WRITTEN
 from kafka_steward.journal.state import Rows
 from kafka_steward.journal.store import Journal, open_journal
-from kafka_steward.journal.tree import MAX_BYTES, Documents, Node, remove
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
+from tests.documents import change_document, create_document, delete_document
 from tests.journal.conftest import PATIENT_S
-from tests.journal.zookeeper import ClockedZkTree, ZooKeeperServer
+from tests.journal.zookeeper import ClockedZkMailbox, ZooKeeperServer
+from tests.memory_mailbox import MemoryMailbox
 from tests.memory_state import MemoryState
-from tests.memory_tree import MemoryTree
 from tests.simulated_plan import memory_journal
 from tests.simulator import Simulator
 
@@ -43,10 +44,10 @@ def kept(journal: Journal) -> dict[str, str]:
     return {row.value.path: row.value.text for row in journal.rows(QUARANTINE).all()}
 
 
-def test_what_can_be_read_is_found_beside_what_cannot(tree: Documents) -> None:
+def test_what_can_be_read_is_found_beside_what_cannot(mailbox: Mailbox) -> None:
     for name, data in {"3": GOOD, "0003": GOOD, "foo": "{}", "99999999999": GOOD, "7": "gone fishing"}.items():
-        tree.create(f"/admin/failed_brokers/{name}", data)
-    found = FAILED_BROKERS.list_with_unreadable(tree)
+        create_document(mailbox, f"/admin/failed_brokers/{name}", data)
+    found = FAILED_BROKERS.list_with_unreadable(mailbox)
     assert [(each.key, each.document.failure_timestamp_ms == 5) for each in found.found] == [
         ((3,), True),
         ((7,), False),
@@ -54,11 +55,11 @@ def test_what_can_be_read_is_found_beside_what_cannot(tree: Documents) -> None:
     assert [each.path.rpartition("/")[2] for each in found.unreadable] == ["0003", "99999999999", "foo", "7"]
 
 
-def test_two_levels_are_listed_by_topic_and_partition(tree: Documents) -> None:
+def test_two_levels_are_listed_by_topic_and_partition(mailbox: Mailbox) -> None:
     text = InFlight((1, 2), (2, 3)).to_json()
     for path in ("t/0", "t/10", "t/2", "t/x", "my topic/0", "u/0/deeper"):
-        tree.create(f"/admin/reassignments/{path}", text)
-    found = IN_FLIGHT.list_with_unreadable(tree)
+        create_document(mailbox, f"/admin/reassignments/{path}", text)
+    found = IN_FLIGHT.list_with_unreadable(mailbox)
     assert [each.key for each in found.found] == [("t", 0), ("t", 2), ("t", 10)]
     told = {each.path.removeprefix("/admin/reassignments/"): each.reason for each in found.unreadable}
     assert told.keys() == {"my topic", "t/x", "u/0"}
@@ -68,15 +69,15 @@ def test_two_levels_are_listed_by_topic_and_partition(tree: Documents) -> None:
 
 
 def test_no_more_documents_and_bytes_are_read_at_once_than_the_limits_say(
-    tree: Documents, monkeypatch: pytest.MonkeyPatch
+    mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for broker in (1, 2, 3, 10, 20):
-        tree.create(f"/admin/failed_brokers/{broker}", GOOD)
+        create_document(mailbox, f"/admin/failed_brokers/{broker}", GOOD)
     monkeypatch.setattr(listing, "MAX_DOCUMENTS", 4)
-    assert [each.key[0] for each in FAILED_BROKERS.list_valid(tree)] == [1, 2, 3, 10]
+    assert [each.key[0] for each in FAILED_BROKERS.list_valid(mailbox)] == [1, 2, 3, 10]
     monkeypatch.setattr(listing, "_BATCH", 1)
     monkeypatch.setattr(listing, "MAX_BYTES_AT_ONCE", len(GOOD))
-    assert [each.key[0] for each in FAILED_BROKERS.list_valid(tree)] == [1, 2]
+    assert [each.key[0] for each in FAILED_BROKERS.list_valid(mailbox)] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -93,18 +94,18 @@ def test_no_more_documents_and_bytes_are_read_at_once_than_the_limits_say(
 def test_a_node_that_nothing_can_read_is_moved_aside_with_a_row_and_then_nothing_more_is_written(
     journal: Journal, path: str
 ) -> None:
-    journal.tree.create(path, "what is this?")
+    create_document(journal.mailbox, path, "what is this?")
     (sentence,) = quarantine_unreadable(journal, WRITTEN, WATCH)
     assert "Its content was copied to row " in sentence
     assert kept(journal) == {path: "what is this?"}
-    assert path.split("/")[3] not in journal.tree.children("/".join(path.split("/")[:3]))
+    assert path.split("/")[3] not in journal.mailbox.children("/".join(path.split("/")[:3]))
     assert quarantine_unreadable(journal, WRITTEN, WATCH) == []
     (row,) = journal.audit.rows()
     assert (row.entry.action, row.entry.reason) == (Action.REPAIR, sentence)
     assert path.startswith(row.entry.before)
     assert row.entry.who == WATCH
     assert sentence.endswith(f" Its content was copied to {row.entry.after}.")
-    assert list_unreadable(journal.tree, WRITTEN) == []
+    assert list_unreadable(journal.mailbox, WRITTEN) == []
 
 
 @pytest.mark.parametrize(
@@ -116,25 +117,25 @@ def test_a_node_that_nothing_can_read_is_moved_aside_with_a_row_and_then_nothing
     ids=["a name longer than any path", "a million characters"],
 )
 def test_the_largest_of_what_is_invalid_is_moved_aside(journal: Journal, path: str, text: str) -> None:
-    put(journal.tree, path, text)
+    put(journal.mailbox, path, text)
     (sentence,) = quarantine_unreadable(journal, WRITTEN, WATCH)
     assert len(sentence) < 600
     assert kept(journal) == {path: text}
-    assert journal.tree.children(path.rpartition("/")[0]) == []
+    assert journal.mailbox.children(path.rpartition("/")[0]) == []
 
 
 def test_a_value_that_counts_as_something_is_replaced_and_kept(journal: Journal) -> None:
-    written = journal.tree.create("/admin/failed_brokers/3", "gone fishing")
-    journal.tree.create("/admin/rolling_bounce/4", '{"timestamp": true}')
+    written = create_document(journal.mailbox, "/admin/failed_brokers/3", "gone fishing")
+    create_document(journal.mailbox, "/admin/rolling_bounce/4", '{"timestamp": true}')
     assert len(quarantine_unreadable(journal, WRITTEN, WATCH)) == 2
     assert kept(journal) == {
         "/admin/failed_brokers/3": "gone fishing",
         "/admin/rolling_bounce/4": '{"timestamp": true}',
     }
-    (failed,) = FAILED_BROKERS.list_valid(journal.tree)
+    (failed,) = FAILED_BROKERS.list_valid(journal.mailbox)
     assert failed.document.failure_timestamp_ms == written.created_ms
-    assert [each.key for each in RESTARTS.list_valid(journal.tree)] == [(4,)]
-    assert list_unreadable(journal.tree, WRITTEN) == []
+    assert [each.key for each in RESTARTS.list_valid(journal.mailbox)] == [(4,)]
+    assert list_unreadable(journal.mailbox, WRITTEN) == []
 
 
 def test_the_version_of_each_kind_of_document_says_what_is_of_a_later_release(
@@ -142,18 +143,18 @@ def test_the_version_of_each_kind_of_document_says_what_is_of_a_later_release(
 ) -> None:
     monkeypatch.setattr(InFlight, "VERSION", 2)
     later, corrupt = '{"version": 3, "replicas": [1]}', '{"version": 2, "replicas": "1"}'
-    journal.tree.create("/admin/reassignments/t/0", later)
-    journal.tree.create("/admin/reassignments/t/1", corrupt)
+    create_document(journal.mailbox, "/admin/reassignments/t/0", later)
+    create_document(journal.mailbox, "/admin/reassignments/t/1", corrupt)
     (sentence,) = quarantine_unreadable(journal, WRITTEN, WATCH)
     assert "t/1 has 'replicas' = \"1\" where a list is expected" in sentence
     assert kept(journal) == {"/admin/reassignments/t/1": corrupt}
-    assert journal.tree.children("/admin/reassignments/t") == ["0"]
+    assert journal.mailbox.children("/admin/reassignments/t") == ["0"]
 
 
 def test_some_are_moved_aside_at_once_and_the_rest_later(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "_SWEPT", 3)
     for number in range(5):
-        journal.tree.create(f"/admin/failed_brokers/x{number}", "")
+        create_document(journal.mailbox, f"/admin/failed_brokers/x{number}", "")
     assert [len(quarantine_unreadable(journal, [FAILED_BROKERS], WATCH)) for _ in range(3)] == [3, 2, 0]
 
 
@@ -163,14 +164,14 @@ def test_no_more_nodes_below_an_invalid_name_are_moved_aside_at_once_than_the_li
     """Each part of a large subtree that is moved has a row, and nothing says that it cannot be."""
     monkeypatch.setattr(listing, "_SWEPT_BELOW", 3)
     for path in ("0", "1", "1/2", "1/2/3", "1/2/3/4", "1/2/3/4/5", "6"):
-        journal.tree.create(f"/admin/failed_brokers/foo/{path}", "of someone")
+        create_document(journal.mailbox, f"/admin/failed_brokers/foo/{path}", "of someone")
     counts, told = [0], list[str]()
     with caplog.at_level(logging.WARNING):
         for _ in range(5):
             told += quarantine_unreadable(journal, [FAILED_BROKERS], WATCH)
             counts.append(len(kept(journal)))
     assert all(0 <= after - before <= 3 for before, after in itertools.pairwise(counts))
-    assert journal.tree.children("/admin/failed_brokers") == []
+    assert journal.mailbox.children("/admin/failed_brokers") == []
     assert counts[1] == 3
     assert [row.entry.reason for row in journal.audit.rows(action=Action.REPAIR)] == told
     assert len(told) == sum(after > before for before, after in itertools.pairwise(counts)) >= 3
@@ -180,8 +181,8 @@ def test_no_more_nodes_below_an_invalid_name_are_moved_aside_at_once_than_the_li
 def test_what_the_backend_does_not_delete_is_logged_once_and_kept_nowhere(
     journal: Journal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    journal.tree.create("/admin/failed_brokers/mine", "{}")
-    monkeypatch.setattr(type(journal.tree), "discard", refusing(type(journal.tree).discard))
+    create_document(journal.mailbox, "/admin/failed_brokers/mine", "{}")
+    monkeypatch.setattr(type(journal.mailbox), "delete", refusing(type(journal.mailbox).delete))
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             assert quarantine_unreadable(journal, WRITTEN, WATCH) == []
@@ -194,49 +195,51 @@ def test_what_was_moved_of_a_subtree_has_a_row_even_if_the_rest_cannot_be_moved(
     journal: Journal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("a", "mine"):
-        journal.tree.create(f"/admin/failed_brokers/foo/{name}", "of someone")
-    discard = type(journal.tree).discard
+        create_document(journal.mailbox, f"/admin/failed_brokers/foo/{name}", "of someone")
+    delete = type(journal.mailbox).delete
     monkeypatch.setattr(
-        type(journal.tree), "discard", lambda tree, node: not node.path.endswith("mine") and discard(tree, node)
+        type(journal.mailbox),
+        "delete",
+        lambda mailbox, nodes: [] if nodes[0].path.endswith("mine") else delete(mailbox, nodes),
     )
     with caplog.at_level(logging.WARNING):
         (told,) = quarantine_unreadable(journal, [FAILED_BROKERS], WATCH)
     assert [row.entry.reason for row in journal.audit.rows(action=Action.REPAIR)] == [told]
     assert sum("cannot be quarantined" in each for each in caplog.messages) == 1
-    assert journal.tree.children("/admin/failed_brokers/foo") == ["mine"]
+    assert journal.mailbox.children("/admin/failed_brokers/foo") == ["mine"]
 
 
-def refusing(discard: Any) -> Any:
-    return lambda tree, node: False if "failed_brokers" in node.path else discard(tree, node)
+def refusing(delete: Any) -> Any:
+    return lambda mailbox, nodes: [] if "failed_brokers" in nodes[0].path else delete(mailbox, nodes)
 
 
-def put(tree: Any, path: str, data: str) -> None:
+def put(mailbox: Any, path: str, data: str) -> None:
     """Write a node that our own code would not."""
-    if hasattr(tree, "database"):
+    if hasattr(mailbox, "database"):
         from tests.hostile import HostileNode, sql_writer
 
         node = HostileNode(path, data, (0, 1, 1, 1, 1))
-        assert sql_writer(tree.database.engine, tree.database.cluster_id)([node]) == 1
+        assert sql_writer(mailbox.database.engine, mailbox.database.cluster_id)([node]) == 1
     else:
-        mailbox = getattr(tree, "_mailbox", tree)
+        mailbox = getattr(mailbox, "_mailbox", mailbox)
         mailbox._session.call(lambda client: client.create_async(path, data.encode(), makepath=True))
 
 
 def test_a_node_that_we_may_not_read_hides_no_other(zookeeper: ZooKeeperServer, cluster_id: str) -> None:
-    tree = ClockedZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=PATIENT_S))
-    tree.create("/admin/failed_brokers/3", GOOD)
+    mailbox = ClockedZkMailbox(ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=PATIENT_S))
+    create_document(mailbox, "/admin/failed_brokers/3", GOOD)
     theirs = [make_digest_acl("somebody", "else", all=True)]
-    tree._session.call(lambda client: client.create_async("/admin/failed_brokers/5", b"{}", acl=theirs))
-    assert [each.key for each in FAILED_BROKERS.list_valid(tree)] == [(3,)]
-    tree.close()
+    mailbox._session.call(lambda client: client.create_async("/admin/failed_brokers/5", b"{}", acl=theirs))
+    assert [each.key for each in FAILED_BROKERS.list_valid(mailbox)] == [(3,)]
+    mailbox.close()
 
 
 def test_a_copy_leaves_behind_what_has_a_name_that_no_document_can_have(sqlite_url: str, tmp_path: Path) -> None:
     with open_journal(sqlite_url, "copied") as source, open_journal(f"sqlite:///{tmp_path}/new.db", "copied") as target:
-        source.tree.create("/admin/failed_brokers/3", GOOD)
-        put(source.tree, "/admin/failed_brokers/3\n", GOOD)
+        create_document(source.mailbox, "/admin/failed_brokers/3", GOOD)
+        put(source.mailbox, "/admin/failed_brokers/3\n", GOOD)
         copy_journal(source, target)
-        assert target.tree.children("/admin/failed_brokers") == ["3"]
+        assert target.mailbox.children("/admin/failed_brokers") == ["3"]
 
 
 PATH = "/admin/reassign_partitions_queue"
@@ -244,8 +247,8 @@ WHY = f"{PATH} does not contain JSON; correct or delete it."
 
 
 @pytest.fixture
-def memory() -> MemoryTree:
-    return MemoryTree(lambda: 5)
+def memory() -> MemoryMailbox:
+    return MemoryMailbox(lambda: 5)
 
 
 @pytest.fixture
@@ -259,31 +262,31 @@ def quarantined(state: MemoryState) -> list[QuarantinedDocument]:
 
 @pytest.mark.parametrize("replacement", [None, '{"version":1,"partitions":[]}'])
 def test_it_is_kept_with_where_it_was_and_why_and_something_else_takes_its_place(
-    memory: MemoryTree, state: MemoryState, replacement: str | None
+    memory: MemoryMailbox, state: MemoryState, replacement: str | None
 ) -> None:
-    place = quarantine_document(memory, state, memory.create(PATH, "no JSON"), WHY, replacement)
+    place = quarantine_document(memory, state, create_document(memory, PATH, "no JSON"), WHY, replacement)
     (row,) = Rows(state, QUARANTINE).all()
     assert place == f"row {row.key} of quarantine in the journal's table steward_state"
     assert (row.value, row.at_ms) == (QuarantinedDocument(PATH, WHY, "no JSON"), 5)
-    instead = memory.get(PATH)
+    instead = read_one(memory, PATH)
     assert (instead and instead.data) == replacement
 
 
 @pytest.mark.parametrize("replacement", [None, "{}"])
 @pytest.mark.parametrize("meanwhile", ["changed", "deleted"])
 def test_what_someone_changed_meanwhile_is_theirs(
-    memory: MemoryTree, state: MemoryState, replacement: str | None, meanwhile: str
+    memory: MemoryMailbox, state: MemoryState, replacement: str | None, meanwhile: str
 ) -> None:
-    read = memory.create(PATH, "no JSON")
-    changed = memory.set(PATH, "recovered", version=0)
+    read = create_document(memory, PATH, "no JSON")
+    changed = change_document(memory, PATH, "recovered")
     if meanwhile == "deleted":
-        memory.delete(PATH, version=1)
+        delete_document(memory, PATH)
     assert quarantine_document(memory, state, read, WHY, replacement) is None
-    assert (memory.get(PATH), quarantined(state)) == (changed if meanwhile == "changed" else None, [])
+    assert (read_one(memory, PATH), quarantined(state)) == (changed if meanwhile == "changed" else None, [])
 
 
 @pytest.mark.parametrize("text", ["", "a\x00b\x00", "\U0001f600" * 250_001, "\ud800"])
-def test_any_text_is_kept(memory: MemoryTree, state: MemoryState, text: str) -> None:
+def test_any_text_is_kept(memory: MemoryMailbox, state: MemoryState, text: str) -> None:
     memory._nodes[PATH] = read = Node(PATH, text, 0, 7, 7, 7, 7)  # as one SQL insert may
     assert quarantine_document(memory, state, read, WHY, None)
     assert [each.text for each in quarantined(state)] == [text]
@@ -292,8 +295,8 @@ def test_any_text_is_kept(memory: MemoryTree, state: MemoryState, text: str) -> 
 @pytest.mark.parametrize(("text", "kept"), [("", []), ("{}", []), ("{", ["{"])])
 def test_a_signal_is_deleted_when_it_was_read_and_kept_only_where_it_is_invalid(text: str, kept: list[str]) -> None:
     journal = memory_journal(Simulator.of("1a"))
-    delete_or_quarantine(journal, journal.tree.create(PATH, text), CancelRequest.from_node)
-    assert journal.tree.get(PATH) is None
+    delete_or_quarantine(journal, create_document(journal.mailbox, PATH, text), CancelRequest.from_node)
+    assert read_one(journal.mailbox, PATH) is None
     found = [row.value for row in journal.rows(QUARANTINE).all()]
     assert [each.text for each in found] == kept
     assert all(each.reason.startswith(f"{PATH} does not contain JSON") for each in found)
@@ -301,13 +304,13 @@ def test_a_signal_is_deleted_when_it_was_read_and_kept_only_where_it_is_invalid(
 
 @pytest.mark.parametrize("meanwhile", ["changed", "deleted"])
 def test_what_someone_changed_or_deleted_meanwhile_is_left_and_logged(
-    memory: MemoryTree, meanwhile: str, caplog: pytest.LogCaptureFixture
+    memory: MemoryMailbox, meanwhile: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    read = memory.create(PATH, "{}")
-    changed = memory.set(PATH, '{"plan":"d1"}', version=0)
+    read = create_document(memory, PATH, "{}")
+    changed = change_document(memory, PATH, '{"plan":"d1"}')
     if meanwhile == "deleted":
-        memory.delete(PATH, version=1)
-    remove(memory, read)
-    assert memory.get(PATH) == (changed if meanwhile == "changed" else None)
+        delete_document(memory, PATH)
+    delete_one(memory, read)
+    assert read_one(memory, PATH) == (changed if meanwhile == "changed" else None)
     assert caplog.messages == [f"{PATH} was changed or deleted concurrently; it is left unchanged."]

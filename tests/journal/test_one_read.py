@@ -13,13 +13,14 @@ import sqlalchemy as sa
 
 from kafka_steward.errors import RequestError
 from kafka_steward.journal.listing import QUARANTINE
+from kafka_steward.journal.mailbox import Node, read_below, read_one
 from kafka_steward.journal.sql import view
 from kafka_steward.journal.sql.database import Database, open_database
+from kafka_steward.journal.sql.mailbox import SqlMailbox
 from kafka_steward.journal.sql.state import StateTable
-from kafka_steward.journal.sql.tree import SqlTree
 from kafka_steward.journal.sql.view import View, Views
 from kafka_steward.journal.state import StoredRow
-from kafka_steward.journal.tree import Node
+from tests.documents import change_document, create_document, delete_document
 from tests.present import present
 
 PATH = "/admin/failed_brokers/3"
@@ -42,24 +43,23 @@ ASKED = (*WRITTEN, *PARENTS[1:])
 
 
 @pytest.fixture
-def tree(fresh_url: str, cluster_id: str) -> Iterator[SqlTree]:
+def mailbox(fresh_url: str, cluster_id: str) -> Iterator[SqlMailbox]:
     database = open_database(fresh_url, cluster_id, "here")
-    yield SqlTree(Views(database))
+    yield SqlMailbox(Views(database))
     database.close()
 
 
-def write(tree: SqlTree) -> None:
+def write(mailbox: SqlMailbox) -> None:
     for path, text in WRITTEN.items():
-        tree.create(path, text)
+        create_document(mailbox, path, text)
 
 
-def answers(tree: SqlTree) -> list[Any]:
+def answers(mailbox: SqlMailbox) -> list[Any]:
     return [
-        [tree.get(path) for path in ASKED],
-        tree.read(ASKED),
-        tree.created_ids(ASKED),
-        [tree.children(path) for path in PARENTS],
-        [tree.below(path) for path in PARENTS[1:]],
+        [read_one(mailbox, path) for path in ASKED],
+        mailbox.read(ASKED),
+        [mailbox.children(path) for path in PARENTS],
+        [read_below(mailbox, path) for path in PARENTS[1:]],
     ]
 
 
@@ -79,118 +79,117 @@ def counted(database: Database) -> Iterator[list[str]]:
         sa.event.remove(database.engine, "before_cursor_execute", count)
 
 
-def test_in_one_read_every_answer_is_what_it_is_without(tree: SqlTree) -> None:
-    assert answers(tree)[0] == [None] * len(ASKED)
-    with tree.one_read():
-        assert answers(tree)[0] == [None] * len(ASKED)
-    write(tree)
-    before = answers(tree)
-    with tree.one_read():
-        assert answers(tree) == before
-    assert answers(tree) == before
+def test_in_one_read_every_answer_is_what_it_is_without(mailbox: SqlMailbox) -> None:
+    assert answers(mailbox)[0] == [None] * len(ASKED)
+    with mailbox.one_read():
+        assert answers(mailbox)[0] == [None] * len(ASKED)
+    write(mailbox)
+    before = answers(mailbox)
+    with mailbox.one_read():
+        assert answers(mailbox) == before
+    assert answers(mailbox) == before
 
 
-def test_what_a_poll_reads_takes_one_statement(tree: SqlTree) -> None:
-    write(tree)
+def test_what_a_poll_reads_takes_one_statement(mailbox: SqlMailbox) -> None:
+    write(mailbox)
     polled = [path for path in WRITTEN if View.covers(path) and path != LONG]
     assert len(polled) == 5
-    with counted(tree.database) as statements, tree.one_read():
-        with tree.one_read():
-            assert None not in tree.read(polled)
-        assert tree.children("/admin/failed_brokers") == ["3", "4"]
-        assert [node.data for node in tree.below("/admin/failed_brokers")] == ['{"a": 1}', ""]
-        assert None not in tree.created_ids(polled)
-        tree._views.now_ms()
+    with counted(mailbox.database) as statements, mailbox.one_read():
+        with mailbox.one_read():
+            assert None not in mailbox.read(polled)
+        assert mailbox.children("/admin/failed_brokers") == ["3", "4"]
+        assert [node.data for node in read_below(mailbox, "/admin/failed_brokers")] == ['{"a": 1}', ""]
+        mailbox._views.now_ms()
     assert len(statements) == 1
 
 
 @pytest.mark.parametrize(
-    "read", [lambda tree: tree.get(LONG), lambda tree: tree.below("/admin/reassign_chunks")], ids=["get", "below"]
+    "read",
+    [lambda mailbox: read_one(mailbox, LONG), lambda mailbox: read_below(mailbox, "/admin/reassign_chunks")],
+    ids=["get", "below"],
 )
 def test_a_long_text_is_read_whole_by_a_statement_of_its_own(
-    tree: SqlTree, read: Callable[[SqlTree], Node | list[Node]]
+    mailbox: SqlMailbox, read: Callable[[SqlMailbox], Node | list[Node]]
 ) -> None:
-    write(tree)
-    with counted(tree.database) as statements, tree.one_read():
-        found = read(tree)
+    write(mailbox)
+    with counted(mailbox.database) as statements, mailbox.one_read():
+        found = read(mailbox)
     nodes: Sequence[Node] = [found] if isinstance(found, Node) else found
     assert nodes[0].data == WRITTEN[LONG]
     assert len(statements) == 2
 
 
-def test_the_clock_goes_on_in_one_read(tree: SqlTree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clock_goes_on_in_one_read(mailbox: SqlMailbox, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [1_000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
-    with tree.one_read():
-        before_ms = tree._views.now_ms()
+    with mailbox.one_read():
+        before_ms = mailbox._views.now_ms()
         now_s[0] += 1.5
-        assert tree._views.now_ms() == before_ms + 1_500
-    assert abs(tree._views.now_ms() - before_ms) < 60_000
+        assert mailbox._views.now_ms() == before_ms + 1_500
+    assert abs(mailbox._views.now_ms() - before_ms) < 60_000
 
 
-def test_after_a_change_of_its_own_a_thread_reads_what_there_is(tree: SqlTree) -> None:
-    write(tree)
-    with tree.one_read():
-        changed = tree.set(PATH, "changed", version=0)
-        assert tree.get(PATH) == changed
-        tree.delete(PATH, version=1)
-        assert tree.children("/admin/failed_brokers") == ["4"]
+def test_after_a_change_of_its_own_a_thread_reads_what_there_is(mailbox: SqlMailbox) -> None:
+    write(mailbox)
+    with mailbox.one_read():
+        changed = change_document(mailbox, PATH, "changed")
+        assert read_one(mailbox, PATH) == changed
+        delete_document(mailbox, PATH)
+        assert mailbox.children("/admin/failed_brokers") == ["4"]
 
 
-def test_what_others_change_is_seen_by_the_next_read_and_after_an_end(tree: SqlTree) -> None:
-    write(tree)
-    with ThreadPoolExecutor(1) as other, tree.one_read():
-        other.submit(tree.set, PATH, "changed", version=0).result()
-        assert [node and node.version for node in tree.read([PATH])] == [0]
-        assert other.submit(tree.read, [PATH]).result() != tree.read([PATH])
-        tree.end_read()
-        assert [node and node.version for node in tree.read([PATH])] == [1]
-    with tree.one_read():
-        assert [node and node.version for node in tree.read([PATH])] == [1]
+def test_what_others_change_is_seen_by_the_next_read_and_after_an_end(mailbox: SqlMailbox) -> None:
+    write(mailbox)
+    with ThreadPoolExecutor(1) as other, mailbox.one_read():
+        other.submit(change_document, mailbox, PATH, "changed").result()
+        assert [node and node.version for node in mailbox.read([PATH])] == [0]
+        assert other.submit(mailbox.read, [PATH]).result() != mailbox.read([PATH])
+        with mailbox.one_read(again=True):
+            assert [node and node.version for node in mailbox.read([PATH])] == [1]
+    with mailbox.one_read():
+        assert [node and node.version for node in mailbox.read([PATH])] == [1]
 
 
-def test_an_answer_is_never_older_than_some_seconds(tree: SqlTree, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tree)
+def test_an_answer_is_never_older_than_some_seconds(mailbox: SqlMailbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(mailbox)
     now_s = [1_000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
-    with ThreadPoolExecutor(1) as other, tree.one_read():
-        other.submit(tree.set, PATH, "changed", version=0).result()
+    with ThreadPoolExecutor(1) as other, mailbox.one_read():
+        other.submit(change_document, mailbox, PATH, "changed").result()
         now_s[0] += view.LIFETIME_S
-        assert [node and node.version for node in tree.read([PATH])] == [1]
+        assert [node and node.version for node in mailbox.read([PATH])] == [1]
 
 
 def test_of_too_many_documents_no_view_is_read_and_none_is_tried_for_a_while(
-    tree: SqlTree, monkeypatch: pytest.MonkeyPatch
+    mailbox: SqlMailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(tree)
-    before = answers(tree)
+    write(mailbox)
+    before = answers(mailbox)
     now_s = [1_000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
     monkeypatch.setattr(view, "MOST", 3)
-    crowded = SqlTree(Views(tree.database))
+    crowded = SqlMailbox(Views(mailbox.database))
     for later_s, views in ((0.0, 1), (29.0, 0), (2.0, 1)):
         now_s[0] += later_s
-        with counted(tree.database) as statements, crowded.one_read():
+        with counted(mailbox.database) as statements, crowded.one_read():
             assert answers(crowded) == before
         assert sum("UNION" in statement for statement in statements) == views
 
 
-def test_an_invalid_path_is_refused_in_one_read_too(tree: SqlTree) -> None:
-    with tree.one_read():
+def test_an_invalid_path_is_refused_in_one_read_too(mailbox: SqlMailbox) -> None:
+    with mailbox.one_read():
         for path in ("/admin/../secret", "/admin//3", "admin"):
             with pytest.raises(RequestError):
-                tree.get(path)
-            with pytest.raises(RequestError):
-                tree.children(path)
+                read_one(mailbox, path)
 
 
 # Our own state
 
 
 @pytest.fixture
-def rows(tree: SqlTree) -> StateTable:
+def rows(mailbox: SqlMailbox) -> StateTable:
     """The state beside the documents, in the same views."""
-    state = StateTable(tree._views)
+    state = StateTable(mailbox._views)
     assert state.write("things", {"a": "1", "b": "2", "long": "x" * (view.LONGEST + 1)}, {}) is not None
     assert state.write("others", {"": "3"}, {}) is not None
     assert state.write(QUARANTINE.name, {"7": "4"}, {}) is not None
@@ -200,20 +199,20 @@ def rows(tree: SqlTree) -> StateTable:
 WANTED: list[tuple[str, str | None]] = [("things", "a"), ("things", "none"), ("others", None), ("nothing", None)]
 
 
-def test_rows_come_with_the_documents_in_the_same_statement(tree: SqlTree, rows: StateTable) -> None:
-    write(tree)
+def test_rows_come_with_the_documents_in_the_same_statement(mailbox: SqlMailbox, rows: StateTable) -> None:
+    write(mailbox)
     before = rows.select(WANTED)
     assert [(row.noun, row.key, row.text) for row in before] == [("others", "", "3"), ("things", "a", "1")]
-    with counted(tree.database) as statements, tree.one_read():
+    with counted(mailbox.database) as statements, mailbox.one_read():
         assert rows.select(WANTED) == before
-        assert tree.get(PATH) is not None
+        assert read_one(mailbox, PATH) is not None
         assert rows.now_ms() > 0
     assert len(statements) == 1
 
 
-def test_a_long_row_is_read_whole_by_a_statement_of_its_own(tree: SqlTree, rows: StateTable) -> None:
+def test_a_long_row_is_read_whole_by_a_statement_of_its_own(mailbox: SqlMailbox, rows: StateTable) -> None:
     before = rows.select([("things", None)])
-    with counted(tree.database) as statements, rows.one_read():
+    with counted(mailbox.database) as statements, rows.one_read():
         assert rows.select([("things", None)]) == before
     assert len(statements) == 2
 
@@ -235,8 +234,8 @@ def test_rows_that_others_change_are_seen_after_an_end_and_own_changes_at_once(r
     with ThreadPoolExecutor(1) as other, rows.one_read():
         other.submit(rows.write, "others", {"": "changed"}, {"": row}).result()
         assert text() == "3"
-        rows.end_read()
-        assert text() == "changed"
+        with rows.one_read(again=True):
+            assert text() == "changed"
     with rows.one_read():
         changed: StoredRow = rows.select([("others", "")])[0]
         rows.write("others", {"": "ours"}, {"": changed})

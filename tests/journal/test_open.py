@@ -21,17 +21,19 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.errors import JournalError, JournalUnreachable, LockLost, NodeExists, PlanError, SettingError
+from kafka_steward.errors import JournalError, JournalUnreachable, LockLost, PlanError, SettingError
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import Chunk
 from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.mailbox import put_one, read_one
 from kafka_steward.journal.records import MoveState, PlanStatus
-from kafka_steward.journal.sql.tree import SqlTree
+from kafka_steward.journal.sql.mailbox import SqlMailbox
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
+from tests.documents import create_document
 from tests.eventually import eventually
 from tests.journal.test_plans import moves_of, record_of
-from tests.journal.zookeeper import ClockedZkTree
+from tests.journal.zookeeper import ClockedZkMailbox
 from tests.postgres import PostgresServer
 from tests.present import present
 
@@ -50,8 +52,8 @@ def test_the_folder_is_made(tmp_path: Path) -> None:
 
 
 def test_a_journal_outlives_its_process(open_it: Callable[[], Journal]) -> None:
-    open_it().tree.create("/a/b", "kept")
-    assert present(open_it().tree.get("/a/b")).data == "kept"
+    create_document(open_it().mailbox, "/a/b", "kept")
+    assert present(read_one(open_it().mailbox, "/a/b")).data == "kept"
 
 
 def test_a_sqlite_journal_belongs_to_the_host_that_the_system_names(tmp_path: Path) -> None:
@@ -125,26 +127,26 @@ def test_the_folder_is_not_writable(tmp_path: Path) -> None:
 
 def test_postgresql_goes_down_and_comes_back(postgres: PostgresServer, postgres_url: str, cluster_id: str) -> None:
     with open_journal(postgres_url, cluster_id) as journal:
-        journal.tree.create("/a/b", "kept")
+        create_document(journal.mailbox, "/a/b", "kept")
         postgres.stop()
         for use in (
             journal.now_ms,
-            lambda: journal.tree.create("/a/c", "x"),
+            lambda: create_document(journal.mailbox, "/a/c", "x"),
             journal.audit.rows,
             lambda: journal.plans.rows("d"),
         ):
             with pytest.raises(JournalUnreachable, match="does not answer"):
                 use()
         postgres.start()
-        assert journal.tree.children("/a") == ["b"]
+        assert journal.mailbox.children("/a") == ["b"]
 
 
 def test_a_cut_connection_costs_nothing(postgres: PostgresServer, postgres_url: str, cluster_id: str) -> None:
     with open_journal(postgres_url, cluster_id) as journal:
-        journal.tree.create("/a/b", "kept")
+        create_document(journal.mailbox, "/a/b", "kept")
         postgres.restart()
-        journal.tree.create("/a/c", "kept too")
-        assert journal.tree.children("/a") == ["b", "c"]
+        create_document(journal.mailbox, "/a/c", "kept too")
+        assert journal.mailbox.children("/a") == ["b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -171,8 +173,10 @@ def test_no_error_contains_the_password(url: str) -> None:
 def test_nothing_that_is_printed_contains_the_password(postgres_url: str) -> None:
     url = postgres_url.replace("steward@", f"steward:{ESCAPED}@")
     with open_journal(url, "c") as journal:
-        assert isinstance(journal.tree, SqlTree)
-        printed = "".join(map(repr, (journal, journal.tree, journal.tree.database, journal.tree.database.engine)))
+        assert isinstance(journal.mailbox, SqlMailbox)
+        printed = "".join(
+            map(repr, (journal, journal.mailbox, journal.mailbox.database, journal.mailbox.database.engine))
+        )
     assert SECRET not in printed
     assert ESCAPED not in printed
 
@@ -203,8 +207,8 @@ def test_the_journals_of_many_clusters_are_made_at_once(tmp_path: Path) -> None:
     def make(number: int) -> str | None:
         together.wait()
         with open_journal(f"sqlite:///{tmp_path}/{number}.db", f"cluster-{number}") as journal:
-            journal.tree.create("/steward", str(number))
-            node = journal.tree.get("/steward")
+            create_document(journal.mailbox, "/steward", str(number))
+            node = read_one(journal.mailbox, "/steward")
             return None if node is None else node.data
 
     with ThreadPoolExecutor(10) as pool:
@@ -219,30 +223,29 @@ def test_closing_twice_is_harmless(journal: Journal) -> None:
 def test_a_thread_sees_nothing_of_another_threads_transaction(sql_journal: Journal) -> None:
     seen: list[object] = []
     with sql_journal.transaction():
-        sql_journal.tree.create("/a/b", "x")
-        reader = threading.Thread(target=lambda: seen.append(sql_journal.tree.get("/a/b")))
+        create_document(sql_journal.mailbox, "/a/b", "x")
+        reader = threading.Thread(target=lambda: seen.append(read_one(sql_journal.mailbox, "/a/b")))
         reader.start()
         reader.join(10)
     assert seen == [None]
-    assert sql_journal.tree.get("/a/b") is not None
+    assert read_one(sql_journal.mailbox, "/a/b") is not None
 
 
 def test_together_is_all_or_nothing(sql_journal: Journal) -> None:
 
     def write_and_fail() -> None:
         with sql_journal.transaction():
-            sql_journal.tree.create("/a/b", "x")
+            create_document(sql_journal.mailbox, "/a/b", "x")
             with sql_journal.transaction():
-                sql_journal.tree.create("/a/c", "x")
-            with pytest.raises(NodeExists):
-                sql_journal.tree.create("/a/b", "again")
-            assert sql_journal.tree.children("/a") == ["b", "c"]
+                create_document(sql_journal.mailbox, "/a/c", "x")
+            assert put_one(sql_journal.mailbox, "/a/b", "again") is None
+            assert sql_journal.mailbox.children("/a") == ["b", "c"]
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         write_and_fail()
-    assert sql_journal.tree.children("/a") == []
-    sql_journal.tree.create("/a/b", "x")
+    assert sql_journal.mailbox.children("/a") == []
+    create_document(sql_journal.mailbox, "/a/b", "x")
 
 
 def test_writers_of_one_cluster_wait_for_each_other(open_sql: Callable[[], Journal]) -> None:
@@ -251,15 +254,15 @@ def test_writers_of_one_cluster_wait_for_each_other(open_sql: Callable[[], Journ
     order: list[str] = []
 
     def write() -> None:
-        theirs.tree.create("/a/theirs", "x")
+        create_document(theirs.mailbox, "/a/theirs", "x")
         order.append("theirs")
 
     with mine.transaction():
-        assert mine.tree.children("/a") == []
+        assert mine.mailbox.children("/a") == []
         other = threading.Thread(target=write)
         other.start()
         other.join(0.3)
-        assert mine.tree.children("/a") == []
+        assert mine.mailbox.children("/a") == []
         order.append("mine")
     other.join(30)
     assert order == ["mine", "theirs"]
@@ -269,25 +272,25 @@ def test_a_writer_that_holds_on_for_too_long_is_named_in_words(tmp_path: Path, m
     monkeypatch.setattr("kafka_steward.journal.sql.sqlite._LOCK_TIMEOUT_S", 0.1)
     with open_journal(sqlite_at(tmp_path), "c") as mine, open_journal(sqlite_at(tmp_path), "c") as theirs:
         with mine.transaction(), pytest.raises(JournalUnreachable, match=r"does not answer \(database is locked\)"):
-            theirs.tree.create("/a/b", "x")
-        theirs.tree.create("/a/b", "x")
+            create_document(theirs.mailbox, "/a/b", "x")
+        create_document(theirs.mailbox, "/a/b", "x")
 
 
 def _write_many(journal: Journal, who: str) -> None:
     for number in range(30):
-        journal.tree.create(f"/a/{who}-{number}", "x")
+        create_document(journal.mailbox, f"/a/{who}-{number}", "x")
 
 
 @pytest.mark.process
 def test_a_forked_child_has_connections_of_its_own(journal: Journal) -> None:
     """On the parent's, the two would read each other's answers."""
-    journal.tree.create("/a/first", "x")
+    create_document(journal.mailbox, "/a/first", "x")
     child = multiprocessing.get_context("fork").Process(target=_write_many, args=(journal, "child"))
     child.start()
     _write_many(journal, "parent")
     child.join(60)
     assert child.exitcode == 0
-    assert len(journal.tree.children("/a")) == 61
+    assert len(journal.mailbox.children("/a")) == 61
 
 
 ORDERS_0 = TopicPartition("orders", 0)
@@ -368,11 +371,11 @@ def test_a_process_killed_while_publishing_leaves_whole_plans_only(journal: Jour
     digest = f"d{len(records)}"
     again = journal.plans.publish(record_of(journal, digest), moves_of(40, size=4, topic=digest))
     named = {name for record in [*records, again] for name in record.chunks}
-    assert set(journal.tree.children(paths.REASSIGN_CHUNKS)) == named
+    assert set(journal.mailbox.children(paths.REASSIGN_CHUNKS)) == named
 
 
 def _plan_of(journal: Journal, name: str) -> str | None:
-    node = journal.tree.get(paths.chunk(name))
+    node = read_one(journal.mailbox, paths.chunk(name))
     return None if node is None else Chunk.from_node(node).plan
 
 
@@ -421,7 +424,7 @@ def test_a_digest_without_user_or_password_is_refused_and_not_shown(digest: str)
     options = ZooKeeperOptions(
         HOSTS, "user:s3cret", tls={"certfile": "c", "keyfile": "k", "keyfile_password": "s3cret"}
     )
-    assert "s3cret" not in repr(options) + repr(ClockedZkTree(options))
+    assert "s3cret" not in repr(options) + repr(ClockedZkMailbox(options))
 
 
 @pytest.mark.parametrize(
@@ -470,6 +473,6 @@ def test_a_file_that_is_not_here_is_named_when_it_is_used(tmp_path: Path) -> Non
     ca = tmp_path / "ca.pem"
     options = ZooKeeperOptions(HOSTS, tls={"ca": str(ca)})
     with pytest.raises(SettingError, match=r"setting ca names .*, which is not a file on this machine"):
-        ClockedZkTree(options).get("/a")
+        read_one(ClockedZkMailbox(options), "/a")
     ca.touch()
     assert options.kazoo_tls() == {"ca": str(ca), "use_ssl": True, "verify_certs": True, "check_hostname": True}

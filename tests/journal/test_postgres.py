@@ -15,6 +15,7 @@ from kafka_steward.journal.audit import Action, AuditRecord, Outcome
 from kafka_steward.journal.sql.database import table_names
 from kafka_steward.journal.sql.postgres import DeadlineConnection, Postgres
 from kafka_steward.journal.store import Journal, open_journal
+from tests.documents import create_document
 from tests.journal.certificate import Certificate
 from tests.postgres import PostgresServer
 
@@ -55,7 +56,7 @@ def test_a_server_that_falls_silent_between_two_calls_is_noticed_and_the_lock_gi
 
     assert seconds_until_noticed(step) < NOTICED_S
     silent.resume()
-    opened.tree.create("/a/b", "x")
+    create_document(opened.mailbox, "/a/b", "x")
 
 
 @pytest.mark.ci
@@ -64,13 +65,13 @@ def test_a_server_that_falls_silent_is_noticed_in_the_middle_of_a_transaction(
 ) -> None:
     def change() -> None:
         with opened.transaction():
-            opened.tree.create("/a/b", "x")
+            create_document(opened.mailbox, "/a/b", "x")
             silent.pause()
-            opened.tree.create("/a/c", "x")
+            create_document(opened.mailbox, "/a/c", "x")
 
     assert seconds_until_noticed(change) < NOTICED_S
     silent.resume()
-    assert opened.tree.children("/a") == []
+    assert opened.mailbox.children("/a") == []
 
 
 def test_a_new_connection_to_a_silent_server_is_given_up(postgres_url: str, silent: PostgresServer) -> None:
@@ -136,7 +137,7 @@ def test_the_extra_of_an_airflow_connection_secures_the_journal(
 ) -> None:
     url = journal_of(secured, sslmode="verify-full", sslrootcert=str(certificate.certificate))
     with open_journal(url, cluster_id) as journal:
-        journal.tree.create("/a/b", "x")
+        create_document(journal.mailbox, "/a/b", "x")
     with sa.create_engine(url).connect() as connection:
         mine = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
         assert connection.execute(sa.text(mine)).scalar_one() is True

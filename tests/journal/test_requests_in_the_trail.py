@@ -17,6 +17,7 @@ from kafka_steward.execution.plans.slot import claim_slot, release_slot
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
 from kafka_steward.journal.kip_documents import CancelRequest
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import Approval, PlanRecord, PlanStatus
 from kafka_steward.journal.sql.plans import PlanTable
 from kafka_steward.journal.store import Journal
@@ -108,7 +109,7 @@ def test_each_signal_has_its_row_however_often_it_is_read(
             with pytest.raises(KeyboardInterrupt):
                 consume_cancel_signal(cluster, journal, Actor(dag_id="watch"))
         consume_cancel_signal(cluster, journal, Actor(dag_id="watch"))
-        assert journal.tree.get(paths.CANCEL_IN_PROGRESS) is None
+        assert read_one(journal.mailbox, paths.CANCEL_IN_PROGRESS) is None
     signalled = f"The cancel of plan {plan[:12]} is signalled: why."
     assert trail(journal) == [
         ("request", "ann", signalled),

@@ -29,11 +29,13 @@ from kafka_steward.journal.kip_documents import (
     InFlight,
     Request,
 )
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import MoveRow, MoveState, PlanStatus
 from kafka_steward.journal.schema import tables, upgrade
 from kafka_steward.journal.sql import sqlite
 from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.store import Journal, open_journal
+from tests.documents import change_document, create_document
 from tests.journal.later import LATER, TABLE, later_version
 from tests.journal.recorded import record
 from tests.present import present
@@ -96,12 +98,12 @@ def test_each_field_of_a_record_has_its_column() -> None:
 
 def test_an_older_schema_is_upgraded_and_what_it_holds_is_kept(fresh_url: str, tmp_path: Path) -> None:
     with open_journal(fresh_url, "c", host="h") as journal:
-        journal.tree.create("/a/b", "kept")
+        create_document(journal.mailbox, "/a/b", "kept")
         journal.record_poll("failures")
     # The folder of the installation may have any name.
     with later_version(tmp_path / "100%sure"), open_journal(fresh_url, "c", host="h") as journal:
-        assert [each and each.data for each in journal.tree.read(["/a/b"])] == ["kept"]
-        journal.tree.create("/a/c", "written")
+        assert [each and each.data for each in journal.mailbox.read(["/a/b"])] == ["kept"]
+        create_document(journal.mailbox, "/a/c", "written")
     after = stored(fresh_url)
     assert after[upgrade.VERSION_TABLE][-1] == [(LATER,)]
     assert [row.later for row in after["steward_poll"][-1]] == ["filled"]
@@ -132,7 +134,7 @@ def _open(url: str, barrier: object, said: multiprocessing.Queue[str]) -> None:
     try:
         barrier.wait(30)  # type: ignore[attr-defined]  # a multiprocessing Barrier
         with open_journal(url, "c", host="h") as journal:
-            said.put(journal.tree.create_sequential("/a/s_", "x").path)
+            said.put(journal.mailbox.append("/a/s_", "x").path)
     except Exception as error:  # noqa: BLE001 - the parent asserts on whatever it is
         said.put(repr(error))
 
@@ -201,7 +203,7 @@ def test_the_journal_lives_beside_other_tables(fresh_url: str) -> None:
         connection.execute(sa.text("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)"))
         connection.execute(sa.text("INSERT INTO alembic_version VALUES ('theirs')"))
     with open_journal(fresh_url, "c", host="h") as journal:
-        journal.tree.create("/a/b", "x")
+        create_document(journal.mailbox, "/a/b", "x")
     with engine.connect() as connection:
         assert connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar() == "theirs"
     engine.dispose()
@@ -209,7 +211,7 @@ def test_the_journal_lives_beside_other_tables(fresh_url: str) -> None:
 
 def test_a_process_that_had_the_journal_open_changes_nothing_after_its_upgrade(fresh_url: str, tmp_path: Path) -> None:
     with open_journal(fresh_url, "c", host="h") as journal:
-        journal.tree.create("/admin/aa", "{}")
+        create_document(journal.mailbox, "/admin/aa", "{}")
         fence = journal.step_lock("before", ttl_ms=1).acquire()
         with later_version(tmp_path / "later"):
             open_journal(fresh_url, "c", host="h").close()
@@ -217,7 +219,7 @@ def test_a_process_that_had_the_journal_open_changes_nothing_after_its_upgrade(f
         for change in (
             fence.check,
             journal.step_lock("after").acquire,
-            lambda: journal.tree.set("/admin/aa", "[]", version=0),
+            lambda: change_document(journal.mailbox, "/admin/aa", "[]"),
             lambda: journal.audit.record(AuditRecord(Action.PUBLISH, "", plan="aa")),
             lambda: journal.record_poll("failures"),
         ):
@@ -278,7 +280,7 @@ def test_the_plans_the_documents_and_the_audit_trail_are_read(recorded: Journal)
         (f"{paths.REQUEST_PREFIX}0000000000", Request),
         (paths.chunk("chunk_0000000003"), Chunk),
     ):
-        node = present(recorded.tree.get(path))
+        node = present(read_one(recorded.mailbox, path))
         assert kind.from_node(node).to_json() == node.data
     detect, submit = recorded.audit.rows()
     assert (detect.entry.broker, detect.entry.plan) == (1, "")
@@ -292,6 +294,6 @@ def test_the_plan_goes_on_to_its_end(recorded: Journal) -> None:
         recorded.plans.set_move_states("bbbb", rest, MoveState.COMPLETED, fence=fence)
         recorded.plans.update(present(recorded.plans.get("bbbb")), fence=fence, status=PlanStatus.COMPLETED)
     assert recorded.slot.release("bbbb") == "aaaa"
-    left = [recorded.tree.get(paths.chunk(name)) for name in recorded.tree.children(paths.REASSIGN_CHUNKS)]
+    left = [read_one(recorded.mailbox, paths.chunk(name)) for name in recorded.mailbox.children(paths.REASSIGN_CHUNKS)]
     assert {Chunk.from_node(node).plan for node in left if node} == {"aaaa"}
-    assert recorded.tree.create_sequential(paths.CHUNK_PREFIX, "{}").path == paths.chunk("chunk_0000000005")
+    assert recorded.mailbox.append(paths.CHUNK_PREFIX, "{}").path == paths.chunk("chunk_0000000005")

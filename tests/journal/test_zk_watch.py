@@ -15,14 +15,16 @@ from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from kafka_steward.errors import JournalUnreachable, SettingError
-from kafka_steward.journal.zookeeper import tree as zookeeper_tree
+from kafka_steward.journal.mailbox import read_below, read_one
+from kafka_steward.journal.zookeeper import mailbox as zookeeper_tree
 from kafka_steward.journal.zookeeper import watched_reads
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.session import EnsurePathRequest, our_acl
 from kafka_steward.journal.zookeeper.watcher import ZooKeeperWatcher
+from tests.documents import change_document, create_document
 from tests.eventually import eventually
 from tests.journal.conftest import PATIENT_S
-from tests.journal.zookeeper import ClockedZkTree, ZooKeeperServer, connected
+from tests.journal.zookeeper import ClockedZkMailbox, ZooKeeperServer, connected
 from tests.present import present
 
 #: Nodes of which each change counts, and nodes whose children count.
@@ -212,10 +214,10 @@ MISSING, PARENT, NO_PARENT = "/admin/reassign_partitions_queue", "/admin/failed_
 
 
 @pytest.fixture
-def tree(zookeeper: ZooKeeperServer, cluster_id: str) -> Iterator[ClockedZkTree]:
-    opened = ClockedZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=PATIENT_S))
+def mailbox(zookeeper: ZooKeeperServer, cluster_id: str) -> Iterator[ClockedZkMailbox]:
+    opened = ClockedZkMailbox(ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=PATIENT_S))
     for path, text in ((PATH, "was"), (OTHER, "other"), (EMPTY, "")):
-        opened.create(path, text)
+        create_document(opened, path, text)
     yield opened
     opened.close()
 
@@ -240,114 +242,114 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-def answers(tree: ClockedZkTree) -> list[Any]:
+def answers(mailbox: ClockedZkMailbox) -> list[Any]:
     return [
-        *(tree.get(path) for path in (PATH, OTHER, EMPTY, MISSING)),
-        tree.read([PATH, MISSING, EMPTY, f"{NO_PARENT}/9"]),
-        *(tree.children(path) for path in (PARENT, NO_PARENT, EMPTY)),
-        tree.below(PARENT),
+        *(read_one(mailbox, path) for path in (PATH, OTHER, EMPTY, MISSING)),
+        mailbox.read([PATH, MISSING, EMPTY, f"{NO_PARENT}/9"]),
+        *(mailbox.children(path) for path in (PARENT, NO_PARENT, EMPTY)),
+        read_below(mailbox, PARENT),
     ]
 
 
-def test_in_one_read_every_answer_is_what_it_is_without(tree: ClockedZkTree) -> None:
-    expected = answers(tree)
+def test_in_one_read_every_answer_is_what_it_is_without(mailbox: ClockedZkMailbox) -> None:
+    expected = answers(mailbox)
     for _ in range(3):
-        with tree.one_read():
-            assert answers(tree) == expected
-    assert answers(tree) == expected
+        with mailbox.one_read():
+            assert answers(mailbox) == expected
+    assert answers(mailbox) == expected
 
 
-def test_a_poll_that_finds_nothing_new_makes_one_request(tree: ClockedZkTree, sent: Counter[str]) -> None:
-    with tree.one_read():
-        answers(tree)
+def test_a_poll_that_finds_nothing_new_makes_one_request(mailbox: ClockedZkMailbox, sent: Counter[str]) -> None:
+    with mailbox.one_read():
+        answers(mailbox)
     sent.clear()
     for _ in range(5):
-        with tree.one_read():
-            answers(tree)
-            with tree.one_read():
-                answers(tree)
+        with mailbox.one_read():
+            answers(mailbox)
+            with mailbox.one_read():
+                answers(mailbox)
     assert sent == {"Sync": 5}
 
 
-def test_without_one_read_everything_is_read(tree: ClockedZkTree, sent: Counter[str]) -> None:
-    with tree.one_read():
-        answers(tree)
+def test_without_one_read_everything_is_read(mailbox: ClockedZkMailbox, sent: Counter[str]) -> None:
+    with mailbox.one_read():
+        answers(mailbox)
     sent.clear()
-    answers(tree)
+    answers(mailbox)
     assert sent.total() == 14
 
 
-def test_what_others_changed_before_a_poll_is_seen_in_it(tree: ClockedZkTree, others: KazooClient) -> None:
+def test_what_others_changed_before_a_poll_is_seen_in_it(mailbox: ClockedZkMailbox, others: KazooClient) -> None:
     """Without a pause between the two: an event that is on its way must not be missed."""
     for number in range(300):
         text = f"text {number}".encode()
         others.set(PATH, text)
-        with tree.one_read():
-            assert tree.read([PATH])[0] == tree.get(PATH)
-            node = tree.get(PATH)
+        with mailbox.one_read():
+            assert mailbox.read([PATH])[0] == read_one(mailbox, PATH)
+            node = read_one(mailbox, PATH)
         assert node is not None
         assert node.data == text.decode()
 
 
-def test_what_comes_and_goes_is_seen(tree: ClockedZkTree, others: KazooClient) -> None:
+def test_what_comes_and_goes_is_seen(mailbox: ClockedZkMailbox, others: KazooClient) -> None:
     for number in range(30):
         for path in (MISSING, f"{NO_PARENT}/{number}", f"{EMPTY}/below", f"{PARENT}/{number + 10}"):
             others.create(path, b"new", makepath=True)
-            with tree.one_read():
-                seen = answers(tree), tree.get(path)
-            assert seen == (answers(tree), tree.get(path))
+            with mailbox.one_read():
+                seen = answers(mailbox), read_one(mailbox, path)
+            assert seen == (answers(mailbox), read_one(mailbox, path))
             others.delete(path)
-            with tree.one_read():
-                seen = answers(tree), tree.get(path)
-            assert seen == (answers(tree), None)
+            with mailbox.one_read():
+                seen = answers(mailbox), read_one(mailbox, path)
+            assert seen == (answers(mailbox), None)
 
 
 def test_a_change_of_ones_own_is_seen_at_once_and_ends_the_kept_answers(
-    tree: ClockedZkTree, others: KazooClient, sent: Counter[str]
+    mailbox: ClockedZkMailbox, others: KazooClient, sent: Counter[str]
 ) -> None:
     for number in range(100):
-        with tree.one_read():
-            tree.set(PATH, f"{number}", version=present(tree.get(PATH)).version)
-            assert present(tree.get(PATH)).data == f"{number}"
+        with mailbox.one_read():
+            change_document(mailbox, PATH, f"{number}")
+            assert present(read_one(mailbox, PATH)).data == f"{number}"
             others.set(OTHER, f"{number}".encode())
             sent.clear()
-            assert (present(tree.get(OTHER)).data, sent.total()) == (f"{number}", 1)
+            assert (present(read_one(mailbox, OTHER)).data, sent.total()) == (f"{number}", 1)
 
 
-def test_end_read_asks_again(tree: ClockedZkTree, sent: Counter[str]) -> None:
-    with tree.one_read():
-        tree.get(PATH)
-        tree.end_read()
+def test_a_change_asks_again(mailbox: ClockedZkMailbox, sent: Counter[str]) -> None:
+    with mailbox.one_read():
+        read_one(mailbox, PATH)
+        mailbox.put({})
         sent.clear()
-        tree.get(PATH)
+        read_one(mailbox, PATH)
     assert sent == {"GetData": 1}
 
 
 def test_kept_answers_are_of_one_thread_and_of_some_seconds(
-    tree: ClockedZkTree, sent: Counter[str], monkeypatch: pytest.MonkeyPatch
+    mailbox: ClockedZkMailbox, sent: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with tree.one_read(), ThreadPoolExecutor(1) as other:
-        tree.get(PATH)
+    with mailbox.one_read(), ThreadPoolExecutor(1) as other:
+        read_one(mailbox, PATH)
         sent.clear()
-        other.submit(tree.get, PATH).result()
+        other.submit(read_one, mailbox, PATH).result()
         assert sent == {"GetData": 1}
         monkeypatch.setattr(zookeeper_tree, "LIFETIME_S", 0.0)
-        tree.get(PATH)
+        read_one(mailbox, PATH)
         assert sent == {"GetData": 2}
 
 
 def test_nothing_is_kept_beyond_the_connection(
-    tree: ClockedZkTree, zookeeper: ZooKeeperServer, cluster_id: str
+    mailbox: ClockedZkMailbox, zookeeper: ZooKeeperServer, cluster_id: str
 ) -> None:
-    with tree.one_read():
-        before = answers(tree)
+    with mailbox.one_read():
+        before = answers(mailbox)
     zookeeper.restart()
     with connected(zookeeper.at(cluster_id)) as client:
         client.set(PATH, b"meanwhile")
 
     def see_it() -> None:
-        with tree.one_read():
-            found = answers(tree)
+        with mailbox.one_read():
+            found = answers(mailbox)
         assert found[0] is not None
         assert (found[0].data, found[1:4]) == ("meanwhile", before[1:4])
 
@@ -356,22 +358,22 @@ def test_nothing_is_kept_beyond_the_connection(
 
 @pytest.mark.parametrize("limit", ["_MOST", "_MOST_BYTES"])
 def test_beyond_the_limits_nothing_is_kept_and_everything_is_read(
-    tree: ClockedZkTree, sent: Counter[str], monkeypatch: pytest.MonkeyPatch, limit: str
+    mailbox: ClockedZkMailbox, sent: Counter[str], monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     monkeypatch.setattr(watched_reads, limit, 0)
-    with tree.one_read():
-        tree.get(PATH)
+    with mailbox.one_read():
+        read_one(mailbox, PATH)
         sent.clear()
-        assert tree.get(PATH) == tree.get(PATH)
+        assert read_one(mailbox, PATH) == read_one(mailbox, PATH)
     assert sent == {"GetData": 2}
 
 
-def _see(tree: ClockedZkTree, expected: str) -> None:
+def _see(mailbox: ClockedZkMailbox, expected: str) -> None:
     """A poll that ZooKeeper answers sees what was changed before it."""
 
     def see_it() -> None:
-        with tree.one_read():
-            node, gone = tree.get(PATH), tree.get(MISSING)
+        with mailbox.one_read():
+            node, gone = read_one(mailbox, PATH), read_one(mailbox, MISSING)
         assert node is not None
         assert (node.data, gone is None) == (expected, expected == "was")
 
@@ -386,62 +388,62 @@ def _see(tree: ClockedZkTree, expected: str) -> None:
 
 
 def test_nothing_is_kept_beyond_a_session_that_expired(
-    tree: ClockedZkTree, zookeeper: ZooKeeperServer, others: KazooClient
+    mailbox: ClockedZkMailbox, zookeeper: ZooKeeperServer, others: KazooClient
 ) -> None:
     """Who resumes a session by its id, and closes it, ends it: ZooKeeper then says that it has expired."""
-    _see(tree, "was")
-    client = tree._session._connected_client()
+    _see(mailbox, "was")
+    client = mailbox._session._connected_client()
     session = client.client_id
     with connected(zookeeper.hosts, client_id=session):
         pass
     others.set(PATH, b"after the session")
     others.create(MISSING, b"new")
-    _see(tree, "after the session")
-    assert tree._session._connected_client().client_id[0] != session[0]
+    _see(mailbox, "after the session")
+    assert mailbox._session._connected_client().client_id[0] != session[0]
 
 
 def test_a_watch_that_is_lost_with_the_connection_of_a_session_that_goes_on_is_not_missed(
-    tree: ClockedZkTree, others: KazooClient
+    mailbox: ClockedZkMailbox, others: KazooClient
 ) -> None:
-    _see(tree, "was")
+    _see(mailbox, "was")
     others.create(MISSING, b"new")
     for number in range(5):
-        client = tree._session._connected_client()
+        client = mailbox._session._connected_client()
         session = client.client_id
         client._connection._socket.shutdown(socket.SHUT_RDWR)
         others.set(PATH, f"{number}".encode())
-        _see(tree, f"{number}")
-        if tree._session._connected_client() is client:
+        _see(mailbox, f"{number}")
+        if mailbox._session._connected_client() is client:
             assert client.client_id[0] == session[0]
 
 
 def test_nothing_is_kept_for_longer_than_a_minute(
-    tree: ClockedZkTree, sent: Counter[str], monkeypatch: pytest.MonkeyPatch
+    mailbox: ClockedZkMailbox, sent: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An event of a node that its ACL has come to hide is not sent: a bound holds beside the watches."""
-    with tree.one_read():
-        expected = answers(tree)
+    with mailbox.one_read():
+        expected = answers(mailbox)
     monkeypatch.setattr(watched_reads, "KEPT_S", 0.0)
     sent.clear()
-    with tree.one_read():
-        assert answers(tree) == expected
+    with mailbox.one_read():
+        assert answers(mailbox) == expected
     assert sent.total() > 14
 
 
 def test_reading_again_adds_no_watch_to_those_that_have_not_fired(
-    tree: ClockedZkTree, monkeypatch: pytest.MonkeyPatch
+    mailbox: ClockedZkMailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A watch of a month reads everything again each minute: neither we nor the client may collect watches."""
     monkeypatch.setattr(watched_reads, "KEPT_S", 0.0)
 
     def count() -> tuple[int, int]:
-        client = tree._session._connected_client()
+        client = mailbox._session._connected_client()
         lists = [*client._data_watchers.values(), *client._child_watchers.values()]
-        return sum(map(len, lists)), len(tree._watched._watches)
+        return sum(map(len, lists)), len(mailbox._watched._watches)
 
     counts = []
     for _ in range(5):
-        with tree.one_read():
-            answers(tree)
+        with mailbox.one_read():
+            answers(mailbox)
         counts.append(count())
     assert set(counts) == {counts[0]}

@@ -20,14 +20,16 @@ from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 from kafka_steward.errors import JournalError, JournalUnreachable, SettingError, WrongCluster
 from kafka_steward.journal import paths
 from kafka_steward.journal.listing import QUARANTINE
+from kafka_steward.journal.mailbox import read_one, read_subtree
 from kafka_steward.journal.state import Rows
 from kafka_steward.journal.store import open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.session import CloseNodesRequest, ZkSession, our_acl
+from tests.documents import change_document, create_document, delete_document
 from tests.eventually import eventually
 from tests.journal.certificate import Certificate
 from tests.journal.conftest import PATIENT_S
-from tests.journal.zookeeper import ClockedZkTree, ZooKeeperServer, connected
+from tests.journal.zookeeper import ClockedZkMailbox, ZooKeeperServer, connected
 from tests.present import present
 
 pytestmark = pytest.mark.process
@@ -45,51 +47,51 @@ def raw(zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
 
 
 @pytest.fixture
-def tree(zookeeper: ZooKeeperServer, cluster_id: str) -> Iterator[ClockedZkTree]:
-    opened = ClockedZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=PATIENT_S))
+def mailbox(zookeeper: ZooKeeperServer, cluster_id: str) -> Iterator[ClockedZkMailbox]:
+    opened = ClockedZkMailbox(ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=PATIENT_S))
     yield opened
     opened.close()
 
 
-def test_nodes_are_znodes_under_the_chroot(tree: ClockedZkTree, raw: KazooClient, cluster_id: str) -> None:
-    created = tree.create("/admin/failed_brokers/3", '{"failure_timestamp": 1}')
+def test_nodes_are_znodes_under_the_chroot(mailbox: ClockedZkMailbox, raw: KazooClient, cluster_id: str) -> None:
+    created = create_document(mailbox, "/admin/failed_brokers/3", '{"failure_timestamp": 1}')
     data, stat = raw.get(f"/{cluster_id}/admin/failed_brokers/3")
     assert data == b'{"failure_timestamp": 1}'
     assert (created.created_id, created.modified_id) == (stat.czxid, stat.mzxid)
     assert (created.created_ms, created.modified_ms, created.version) == (stat.ctime, stat.mtime, stat.version)
 
 
-def test_what_others_write_is_read(tree: ClockedZkTree, raw: KazooClient, cluster_id: str) -> None:
+def test_what_others_write_is_read(mailbox: ClockedZkMailbox, raw: KazooClient, cluster_id: str) -> None:
     raw.create(f"/{cluster_id}/admin/reassign_cancel", makepath=True)
     raw.create(f"/{cluster_id}/admin/failed_brokers/7", b"\xff\xfe", makepath=True)
-    empty, garbage = tree.get("/admin/reassign_cancel"), tree.get("/admin/failed_brokers/7")
+    empty, garbage = read_one(mailbox, "/admin/reassign_cancel"), read_one(mailbox, "/admin/failed_brokers/7")
     assert empty is not None
     assert empty.data == ""
     assert garbage is not None
     assert garbage.data == "\ufffd\ufffd"
 
 
-def test_a_parent_is_no_document(tree: ClockedZkTree) -> None:
-    tree.create("/a/b/c", "x")
-    assert tree.get("/a/b") is None
+def test_a_parent_is_no_document(mailbox: ClockedZkMailbox) -> None:
+    create_document(mailbox, "/a/b/c", "x")
+    assert read_one(mailbox, "/a/b") is None
 
 
-def test_deep_parents_go_with_their_last_child(tree: ClockedZkTree) -> None:
-    tree.create("/admin/reassignments/t/0", "x")
-    tree.create("/admin/reassignments/t/1", "x")
-    tree.delete("/admin/reassignments/t/0", version=0)
-    assert tree.children("/admin/reassignments") == ["t"]
-    tree.delete("/admin/reassignments/t/1", version=0)
-    assert tree.children("/admin/reassignments") == []
-    assert tree.children("/admin") == ["reassignments"]
+def test_deep_parents_go_with_their_last_child(mailbox: ClockedZkMailbox) -> None:
+    create_document(mailbox, "/admin/reassignments/t/0", "x")
+    create_document(mailbox, "/admin/reassignments/t/1", "x")
+    delete_document(mailbox, "/admin/reassignments/t/0")
+    assert mailbox.children("/admin/reassignments") == ["t"]
+    delete_document(mailbox, "/admin/reassignments/t/1")
+    assert mailbox.children("/admin/reassignments") == []
+    assert mailbox.children("/admin") == ["reassignments"]
 
 
-def test_what_others_put_below_a_node_keeps_nobody_from_deleting_it_and_is_kept(tree: ClockedZkTree) -> None:
-    tree.create("/a/b", "x")
-    tree.create("/a/b/c", "theirs")
-    tree.delete("/a/b", version=0)
-    assert tree.get("/a/b") is None
-    (kept,) = Rows(tree.state, QUARANTINE).all()
+def test_what_others_put_below_a_node_keeps_nobody_from_deleting_it_and_is_kept(mailbox: ClockedZkMailbox) -> None:
+    create_document(mailbox, "/a/b", "x")
+    create_document(mailbox, "/a/b/c", "theirs")
+    delete_document(mailbox, "/a/b")
+    assert read_one(mailbox, "/a/b") is None
+    (kept,) = Rows(mailbox.state, QUARANTINE).all()
     assert kept.value.text == "theirs"
 
 
@@ -99,22 +101,22 @@ def test_what_was_below_a_document_is_kept_in_the_database(
     options = ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=PATIENT_S)
     path = "/admin/failed_brokers/3"
     with open_journal(sqlite_url, cluster_id, zookeeper=options) as journal:
-        journal.tree.create(path, "x")
+        create_document(journal.mailbox, path, "x")
         raw.create(f"/{cluster_id}{path}/stray", b"theirs")
-        journal.tree.delete(path, version=0)
+        delete_document(journal.mailbox, path)
         (kept,) = journal.rows(QUARANTINE).all()
         assert kept.value.text == "theirs"
     assert raw.get_children(f"/{cluster_id}/steward") == ["journal"]
 
 
-def test_a_lost_session_costs_nothing(tree: ClockedZkTree, zookeeper: ZooKeeperServer) -> None:
-    tree.create("/a/b", "kept")
-    client = tree._session._client
+def test_a_lost_session_costs_nothing(mailbox: ClockedZkMailbox, zookeeper: ZooKeeperServer) -> None:
+    create_document(mailbox, "/a/b", "kept")
+    client = mailbox._session._client
     first_session = client.client_id[0]
     with connected(zookeeper.hosts, client_id=client.client_id):
         pass
-    assert present(tree.get("/a/b")).data == "kept"
-    assert tree._session._client.client_id[0] != first_session
+    assert present(read_one(mailbox, "/a/b")).data == "kept"
+    assert mailbox._session._client.client_id[0] != first_session
 
 
 @contextmanager
@@ -145,14 +147,14 @@ def connections(*, closed: bool) -> Iterator[tuple[str, list[socket.socket]]]:
 
 def test_a_connection_that_is_never_answered_leaves_time_for_another_one() -> None:
     with connections(closed=False) as (address, made), pytest.raises(JournalUnreachable):
-        ClockedZkTree(ZooKeeperOptions(address, timeout_s=4)).get("/a")
+        read_one(ClockedZkMailbox(ZooKeeperOptions(address, timeout_s=4)), "/a")
     assert len(made) == 2
 
 
 @pytest.mark.ci
 def test_a_server_that_is_away_is_asked_each_second_or_so() -> None:
     with connections(closed=True) as (address, made), pytest.raises(JournalUnreachable):
-        ClockedZkTree(ZooKeeperOptions(address, timeout_s=10)).get("/a")
+        read_one(ClockedZkMailbox(ZooKeeperOptions(address, timeout_s=10)), "/a")
     # kazoo's own wait, doubled each time, makes 8 at the most of these 10 s.
     assert len(made) > 8
 
@@ -161,10 +163,10 @@ def test_a_server_that_is_away_is_asked_each_second_or_so() -> None:
 def test_a_pause_of_the_server_fails_no_change(cluster_id: str) -> None:
     """With defaults. Pauses that a busy machine makes longer do not count."""
     with ZooKeeperServer() as server, ThreadPoolExecutor() as pool:
-        ours = ClockedZkTree(ZooKeeperOptions(server.at(cluster_id)))
-        others = ClockedZkTree(ZooKeeperOptions(server.at(cluster_id), timeout_s=PATIENT_S))
-        for tree in (ours, others):
-            tree.children("/")
+        ours = ClockedZkMailbox(ZooKeeperOptions(server.at(cluster_id)))
+        others = ClockedZkMailbox(ZooKeeperOptions(server.at(cluster_id), timeout_s=PATIENT_S))
+        for mailbox in (ours, others):
+            mailbox.children("/")
 
         def resume() -> float:
             time.sleep(PAUSE_S)
@@ -177,7 +179,7 @@ def test_a_pause_of_the_server_fails_no_change(cluster_id: str) -> None:
             server.pause()
             resuming = pool.submit(resume)
             try:
-                ours.create_all({f"/many/{number}": "x" for number in range(300)})
+                ours.put({f"/many/{number}": "x" for number in range(300)})
             except JournalUnreachable:
                 if resuming.result() < PAUSE_S + 1:
                     raise
@@ -194,17 +196,17 @@ def test_a_pause_of_the_server_fails_no_change(cluster_id: str) -> None:
 def test_a_server_that_hangs_is_named_in_words_and_nothing_is_made_later(
     zookeeper: ZooKeeperServer, cluster_id: str
 ) -> None:
-    patient = ClockedZkTree(ZooKeeperOptions(zookeeper.at(cluster_id)))
-    hasty = ClockedZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=2))
-    patient.create("/a/b", "x")
+    patient = ClockedZkMailbox(ZooKeeperOptions(zookeeper.at(cluster_id)))
+    hasty = ClockedZkMailbox(ZooKeeperOptions(zookeeper.at(cluster_id), timeout_s=2))
+    create_document(patient, "/a/b", "x")
     zookeeper.stop()
     silence = r"ZooKeeper at 127.0.0.1:\d+/\S+ does not answer \(.*\); retry when it does"
     with pytest.raises(JournalUnreachable, match=silence):
-        hasty.create("/a/late", "x")
+        create_document(hasty, "/a/late", "x")
     with pytest.raises(JournalUnreachable):
-        hasty.get("/a/b")
+        read_one(hasty, "/a/b")
     zookeeper.start()
-    eventually(lambda: hasty.get("/a/b"), within=60, errors=(JournalUnreachable,))
+    eventually(lambda: read_one(hasty, "/a/b"), within=60, errors=(JournalUnreachable,))
     assert eventually(lambda: patient.children("/a"), within=60, errors=(JournalUnreachable,)) == ["b"]
     patient.close()
     hasty.close()
@@ -216,15 +218,15 @@ def test_a_server_that_falls_silent_is_noticed_in_time(sqlite_url: str, cluster_
     with ZooKeeperServer() as silent:
         options = ZooKeeperOptions(silent.at(cluster_id))
         with open_journal(sqlite_url, cluster_id, zookeeper=options) as journal:
-            journal.tree.create("/a/b", "x")
+            create_document(journal.mailbox, "/a/b", "x")
             silent.pause()
-            assert seconds_until_noticed(lambda: journal.tree.create("/a/c", "x")) < NOTICED_S
-            assert seconds_until_noticed(lambda: ClockedZkTree(options).get("/a/b")) < NOTICED_S
+            assert seconds_until_noticed(lambda: create_document(journal.mailbox, "/a/c", "x")) < NOTICED_S
+            assert seconds_until_noticed(lambda: read_one(ClockedZkMailbox(options), "/a/b")) < NOTICED_S
             with journal.step_lock("one") as fence:
                 fence.check()  # the lock is in the database
             silent.resume()
             # ZooKeeper may find the request in its socket when it is resumed: no answer does not say "not done".
-            answered = eventually(lambda: journal.tree.children("/a"), errors=(JournalUnreachable,))
+            answered = eventually(lambda: journal.mailbox.children("/a"), errors=(JournalUnreachable,))
             assert answered in (["b"], ["b", "c"])
 
 
@@ -236,29 +238,29 @@ def seconds_until_noticed(call: Callable[[], object]) -> float:
 
 
 def test_nobody_is_there() -> None:
-    nobody = ClockedZkTree(ZooKeeperOptions("127.0.0.1:1", timeout_s=1))
+    nobody = ClockedZkMailbox(ZooKeeperOptions("127.0.0.1:1", timeout_s=1))
     with pytest.raises(JournalUnreachable, match=r"ZooKeeper at 127\.0\.0\.1:1 does not answer"):
-        nobody.get("/a")
+        read_one(nobody, "/a")
     nobody.close()
 
 
 def test_with_credentials_everyone_reads_and_we_write(zookeeper: ZooKeeperServer, cluster_id: str) -> None:
     hosts = zookeeper.at(cluster_id)
-    ours = ClockedZkTree(ZooKeeperOptions(hosts, digest="steward:s3cret"))
-    theirs = ClockedZkTree(ZooKeeperOptions(hosts, digest="mallory:guess"))
-    ours.create("/steward/slot", "x")
-    assert present(theirs.get("/steward/slot")).data == "x"
+    ours = ClockedZkMailbox(ZooKeeperOptions(hosts, digest="steward:s3cret"))
+    theirs = ClockedZkMailbox(ZooKeeperOptions(hosts, digest="mallory:guess"))
+    create_document(ours, "/steward/slot", "x")
+    assert present(read_one(theirs, "/steward/slot")).data == "x"
     for change in (
-        lambda: theirs.set("/steward/slot", "y", version=0),
-        lambda: theirs.create("/steward/other", "y"),
-        lambda: theirs.delete("/steward/slot", version=0),
+        lambda: change_document(theirs, "/steward/slot", "y"),
+        lambda: create_document(theirs, "/steward/other", "y"),
+        lambda: delete_document(theirs, "/steward/slot"),
     ):
         with pytest.raises(
             JournalError, match=r"does not let us change /steward/.*; correct the credentials"
         ) as refused:
             change()
         assert "guess" not in str(refused.value)
-    assert ours.set("/steward/slot", "z", version=0).version == 1
+    assert change_document(ours, "/steward/slot", "z").version == 1
     ours.close()
     theirs.close()
 
@@ -268,18 +270,20 @@ def test_over_tls(tmp_path: Path, cluster_id: str) -> None:
     trusting = {"ca": str(certificate.certificate)}
     with ZooKeeperServer(certificate) as server:
         server.at(cluster_id)
-        tree = ClockedZkTree(ZooKeeperOptions(f"{server.secure_hosts}/{cluster_id}", tls=trusting, timeout_s=60))
-        tree.create("/a/b", "x")
-        assert tree.children("/a") == ["b"]
-        tree.close()
-        distrusting = ClockedZkTree(ZooKeeperOptions(server.secure_hosts, tls={"use_ssl": True}, timeout_s=3))
+        mailbox = ClockedZkMailbox(ZooKeeperOptions(f"{server.secure_hosts}/{cluster_id}", tls=trusting, timeout_s=60))
+        create_document(mailbox, "/a/b", "x")
+        assert mailbox.children("/a") == ["b"]
+        mailbox.close()
+        distrusting = ClockedZkMailbox(ZooKeeperOptions(server.secure_hosts, tls={"use_ssl": True}, timeout_s=3))
         with pytest.raises(JournalUnreachable, match="does not answer"):
-            distrusting.get("/a/b")
+            read_one(distrusting, "/a/b")
         distrusting.close()
         # The certificate is for 127.0.0.1: it would pass under any name if names were not checked.
         elsewhere = server.secure_hosts.replace("127.0.0.1", "localhost")
         for checked in (True, False):
-            other = ClockedZkTree(ZooKeeperOptions(elsewhere, tls={**trusting, "check_hostname": checked}, timeout_s=3))
+            other = ClockedZkMailbox(
+                ZooKeeperOptions(elsewhere, tls={**trusting, "check_hostname": checked}, timeout_s=3)
+            )
             with pytest.raises(JournalUnreachable) if checked else nullcontext():
                 assert other.children(f"/{cluster_id}/a") == ["b"]
             other.close()
@@ -311,11 +315,11 @@ def test_credentials_are_not_logged_even_at_debug(
     zookeeper: ZooKeeperServer, cluster_id: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(1, "kazoo")
-    tree = ClockedZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), digest="steward:s3cret"))
+    mailbox = ClockedZkMailbox(ZooKeeperOptions(zookeeper.at(cluster_id), digest="steward:s3cret"))
     caplog.clear()
-    tree.create("/a/b", "x")
-    session_password = hexlify(tree._session._client._session_passwd).decode()
-    tree.close()
+    create_document(mailbox, "/a/b", "x")
+    session_password = hexlify(mailbox._session._client._session_passwd).decode()
+    mailbox.close()
     assert "Sending request" in caplog.text  # what else kazoo says at DEBUG is still there
     assert "s3cret" not in caplog.text
     assert session_password not in caplog.text
@@ -329,40 +333,40 @@ KAFKAS_OWN = [make_acl("ip", "127.0.0.1", all=True), make_acl("world", "anyone",
 def test_kafka_can_change_what_is_created_for_it(
     zookeeper: ZooKeeperServer, raw: KazooClient, cluster_id: str, kafkas: list[ACL]
 ) -> None:
-    tree = ClockedZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), digest="steward:s3cret"))
+    mailbox = ClockedZkMailbox(ZooKeeperOptions(zookeeper.at(cluster_id), digest="steward:s3cret"))
     raw.create(f"/{cluster_id}/admin", acl=kafkas)
-    tree.create(paths.REASSIGN_PARTITIONS, "x")
-    tree.create("/admin/failed_brokers/3", "x")
+    create_document(mailbox, paths.REASSIGN_PARTITIONS, "x")
+    create_document(mailbox, "/admin/failed_brokers/3", "x")
     assert set(raw.get_acls(f"/{cluster_id}{paths.REASSIGN_PARTITIONS}")[0]) == set(kafkas)
     raw.set(f"/{cluster_id}{paths.REASSIGN_PARTITIONS}", b"shorter")
     raw.delete(f"/{cluster_id}{paths.REASSIGN_PARTITIONS}")
     with pytest.raises(NoAuthError):
         raw.set(f"/{cluster_id}/admin/failed_brokers/3", b"forged")
-    tree.close()
+    mailbox.close()
 
 
 def test_nothing_is_created_for_a_kafka_whose_list_is_hidden(
     zookeeper: ZooKeeperServer, raw: KazooClient, cluster_id: str
 ) -> None:
-    tree = ClockedZkTree(ZooKeeperOptions(zookeeper.at(cluster_id), digest="steward:s3cret"))
+    mailbox = ClockedZkMailbox(ZooKeeperOptions(zookeeper.at(cluster_id), digest="steward:s3cret"))
     hidden = [make_digest_acl("kafka", "kafkas", all=True), make_acl("world", "anyone", read=True, create=True)]
     raw.create(f"/{cluster_id}/admin", acl=hidden)
     with pytest.raises(
         JournalError, match="/admin/reassign_partitions cannot be created so that Kafka could change it"
     ):
-        tree.create(paths.REASSIGN_PARTITIONS, "x")
+        create_document(mailbox, paths.REASSIGN_PARTITIONS, "x")
     assert raw.get_children(f"/{cluster_id}/admin") == []
-    tree.close()
+    mailbox.close()
 
 
 def test_nodes_from_before_the_credentials_are_closed(
     zookeeper: ZooKeeperServer, raw: KazooClient, cluster_id: str, sqlite_url: str
 ) -> None:
     hosts = zookeeper.at(cluster_id)
-    before = ClockedZkTree(ZooKeeperOptions(hosts))
+    before = ClockedZkMailbox(ZooKeeperOptions(hosts))
     ours = ["/steward/x/d1", "/admin/reassign_chunks/d1", "/admin/reassign_cancel", "/admin/reassignments/t/0"]
     for path in (*ours, paths.REASSIGN_PARTITIONS, "/brokers/ids/1"):
-        before.create(path, "x")
+        create_document(before, path, "x")
     theirs = [make_digest_acl("else", "where", all=True)]
     raw.create(f"/{cluster_id}/admin/reassign_chunks/theirs", acl=theirs)
     before.close()
@@ -375,7 +379,7 @@ def test_nodes_from_before_the_credentials_are_closed(
         for parent in ("/steward", "/steward/x", "/admin/reassignments"):
             with pytest.raises(NoAuthError):
                 raw.create(f"/{cluster_id}{parent}/new")
-        journal.tree.set("/admin/reassign_chunks/d1", "y", version=1)
+        change_document(journal.mailbox, "/admin/reassign_chunks/d1", "y")
     for path in (paths.REASSIGN_PARTITIONS, "/brokers/ids/1", "/admin"):
         assert raw.get_acls(f"/{cluster_id}{path}")[0] == OPEN_ACL_UNSAFE
     raw.add_auth("digest", "else:where")
@@ -404,12 +408,12 @@ def test_nodes_are_closed_once_in_a_process_and_the_rest_by_the_next(
         asked.append(client)
         return CloseNodesRequest(client, given)
 
-    tree = ClockedZkTree(ZooKeeperOptions(hosts, digest="steward:s3cret"))
-    monkeypatch.setattr("kafka_steward.journal.zookeeper.tree.CloseNodesRequest", counted)
-    tree.revoke_open_access()
-    tree.revoke_open_access()
+    mailbox = ClockedZkMailbox(ZooKeeperOptions(hosts, digest="steward:s3cret"))
+    monkeypatch.setattr("kafka_steward.journal.zookeeper.mailbox.CloseNodesRequest", counted)
+    mailbox.revoke_open_access()
+    mailbox.revoke_open_access()
     assert len(asked) == 1
-    tree.close()
+    mailbox.close()
 
 
 def test_nodes_that_cannot_be_closed_are_reported(
@@ -417,10 +421,10 @@ def test_nodes_that_cannot_be_closed_are_reported(
 ) -> None:
     hosts = zookeeper.at(cluster_id)
     raw.create(f"/{cluster_id}/steward", acl=[make_acl("world", "anyone", read=True, create=True)])
-    tree = ClockedZkTree(ZooKeeperOptions(hosts, digest="steward:s3cret"))
-    tree.revoke_open_access()
+    mailbox = ClockedZkMailbox(ZooKeeperOptions(hosts, digest="steward:s3cret"))
+    mailbox.revoke_open_access()
     assert f"1 nodes of the journal in ZooKeeper at {hosts} stay open to everyone" in caplog.text
-    tree.close()
+    mailbox.close()
 
 
 def test_another_clusters_zookeeper_is_refused(
@@ -434,7 +438,7 @@ def test_another_clusters_zookeeper_is_refused(
         assert journal.slot.holders() == ()
 
 
-def test_parents_are_created_and_deleted_together(tree: ClockedZkTree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parents_are_created_and_deleted_together(mailbox: ClockedZkMailbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each topic's throttle lease has a parent of its own."""
     asked: list[Any] = []
     call = ZkSession.call
@@ -447,19 +451,19 @@ def test_parents_are_created_and_deleted_together(tree: ClockedZkTree, monkeypat
 
     def round_trips(topics: int) -> tuple[int, int]:
         asked.clear()
-        tree.create_all({f"/many/leases/topic/{number}/list": "x" for number in range(topics)})
+        mailbox.put({f"/many/leases/topic/{number}/list": "x" for number in range(topics)})
         created = len(asked)
-        nodes = tree.subtree("/many/leases", 1_000)
+        nodes = read_subtree(mailbox, "/many/leases", 1_000)
         asked.clear()
-        tree.delete_all(nodes)
-        assert tree.children("/many/leases") == []
+        mailbox.delete(nodes)
+        assert mailbox.children("/many/leases") == []
         return created, len(asked)
 
     assert round_trips(3) == round_trips(300)
 
 
 def test_documents_of_a_new_parent_are_not_all_sent_before_it_exists(
-    tree: ClockedZkTree, monkeypatch: pytest.MonkeyPatch
+    mailbox: ClockedZkMailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[str] = []
     create = KazooClient.create_async
@@ -469,6 +473,6 @@ def test_documents_of_a_new_parent_are_not_all_sent_before_it_exists(
         return create(client, path, *args, **named)
 
     monkeypatch.setattr(KazooClient, "create_async", counted)
-    tree.create_all({f"/many/a/{number}": "x" for number in range(100)})
-    assert len(tree.children("/many/a")) == 100
+    mailbox.put({f"/many/a/{number}": "x" for number in range(100)})
+    assert len(mailbox.children("/many/a")) == 100
     assert len(sent) <= 100 + 5, "the one that showed that the parent is missing, and the parents"

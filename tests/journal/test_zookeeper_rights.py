@@ -12,10 +12,12 @@ from kazoo.security import ACL, Permissions, make_acl, make_digest_acl, make_dig
 
 from kafka_steward.errors import JournalError
 from kafka_steward.journal import paths
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.session import ROOTS
 from kafka_steward.journal.zookeeper.watcher import CONTROLLER, ZooKeeperWatcher
+from tests.documents import create_document
 from tests.eventually import eventually
 from tests.journal.everything import everything
 from tests.journal.zookeeper import ZooKeeperServer
@@ -133,11 +135,11 @@ def test_submission_by_the_legacy_node_needs_to_see_the_list_of_its_parent(
         with pytest.raises(
             JournalError, match="ZooKeeper does not show the ACL of /admin; grant our user all rights there"
         ):
-            journal.tree.create(paths.REASSIGN_PARTITIONS, "x")
+            create_document(journal.mailbox, paths.REASSIGN_PARTITIONS, "x")
         nodes.give("/admin", RIGHTS["/admin"] + "a")
-        journal.tree.create(paths.REASSIGN_PARTITIONS, "x")
+        create_document(journal.mailbox, paths.REASSIGN_PARTITIONS, "x")
         nodes.give("/admin", RIGHTS["/admin"])
-        assert journal.tree.get(paths.REASSIGN_PARTITIONS) is not None
+        assert read_one(journal.mailbox, paths.REASSIGN_PARTITIONS) is not None
     assert set(nodes.client.get_acls(paths.REASSIGN_PARTITIONS)[0]) == set(list_of(RIGHTS["/admin"] + "a"))
 
 

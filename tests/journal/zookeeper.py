@@ -19,8 +19,8 @@ from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
 from kafka_steward.journal.listing import quarantine_document
+from kafka_steward.journal.zookeeper.mailbox import ZkMailbox
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
-from kafka_steward.journal.zookeeper.tree import ZkTree
 from kafka_steward.sandbox.artifacts import find_or_install_java
 from kafka_steward.sandbox.cluster_layout import pick_ports
 from tests.journal.certificate import Certificate
@@ -57,7 +57,7 @@ def connected(hosts: str, **more: Any) -> Iterator[KazooClient]:
         client.close()
 
 
-class ClockedZkTree(ZkTree):
+class ClockedZkMailbox(ZkMailbox):
     """The documents in ZooKeeper, with a clock, and a quarantine of their own in memory."""
 
     def __init__(self, options: ZooKeeperOptions) -> None:

@@ -76,13 +76,13 @@ class Site:
 
     def process(self, faults: Faults | Gate) -> tuple[Any, Journal]:
         """A process's own hands on the cluster and the journal."""
-        tree = faults.around("tree", self.journal.tree)
+        mailbox = faults.around("mailbox", self.journal.mailbox)
         plans = copy.copy(self.journal.plans)
-        plans._tree, plans._table = tree, faults.around("moves", plans._table)
-        plans._chunks = type(plans._chunks)(tree)
+        plans._mailbox, plans._table = mailbox, faults.around("moves", plans._table)
+        plans._chunks = type(plans._chunks)(mailbox)
         journal = Journal(
             self.journal.cluster_id,
-            tree=tree,
+            mailbox=mailbox,
             state=faults.around("state", self.journal.state),
             audit=Audit(faults.around("audit", self.journal.audit._table)),
             plans=plans,

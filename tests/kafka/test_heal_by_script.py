@@ -32,6 +32,7 @@ from kafka_steward.execution.watch.failures import DetectionResult
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, Outcome
 from kafka_steward.journal.kip_documents import Chunk
+from kafka_steward.journal.mailbox import read_below
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.planning.files.formats import read_snapshot
@@ -131,15 +132,15 @@ def test_a_killed_broker_is_healed(script: Script, sandbox: Sandbox, topic: str)
     verdict = script.until_due(1)
     assert verdict.failed == (1,)
     runner = script.plan(verdict.failed)
-    assert script.journal.tree.children("/admin/failed_brokers") == [], "the plan stands in for the entry (KIP-46)"
-    chunks = script.journal.tree.below(paths.REASSIGN_CHUNKS)
+    assert script.journal.mailbox.children("/admin/failed_brokers") == [], "the plan stands in for the entry (KIP-46)"
+    chunks = read_below(script.journal.mailbox, paths.REASSIGN_CHUNKS)
     assert {Chunk.from_node(node).is_auto_generated for node in chunks} == {True}
     progress = to_the_end(runner)
     elected = elect_preferred_leaders(script.cluster, script.journal, who=WHO, plan=progress.digest)
 
     assert (progress.status, progress.completed, progress.left) == (PlanStatus.COMPLETED, lost, 0)
     assert elected.refused == {}
-    assert script.journal.tree.children(paths.REASSIGN_CHUNKS) == []
+    assert script.journal.mailbox.children(paths.REASSIGN_CHUNKS) == []
     assert script.under_replicated() == ""
     assert script.throttles() == []
     eventually(lambda: verify_moved_away(script.cluster.snapshot([topic]), 1))
@@ -185,7 +186,7 @@ def test_a_broker_that_returns_within_the_grace_period_is_not_healed(
     sandbox.restart(2)
     verdict = eventually(lambda: _cleared(script.look()), within=60)
     assert verdict.cleared == (2,)
-    assert script.journal.tree.children("/admin/failed_brokers") == []
+    assert script.journal.mailbox.children("/admin/failed_brokers") == []
 
 
 def _cleared(verdict: DetectionResult) -> DetectionResult:

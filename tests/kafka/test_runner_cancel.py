@@ -18,11 +18,13 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, Outcome
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
+from tests.documents import create_document, delete_document
 from tests.eventually import eventually
 from tests.manual_plan import plan_by_hand
 from tests.present import present
@@ -158,8 +160,8 @@ def test_a_cancel_in_the_last_of_two_reassignments_ends_at_the_original_order(
     sandbox: Sandbox, cluster: KafkaCluster, journal: Journal, topic: str, tmp_path: Path
 ) -> None:
     digest = at_rest_halfway(sandbox, cluster, journal, tmp_path, topic, size=12_000_000).step().digest
-    switch = present(journal.tree.get(paths.REASSIGN_CANCEL))
-    journal.tree.delete(switch.path, version=switch.version)
+    switch = present(read_one(journal.mailbox, paths.REASSIGN_CANCEL))
+    delete_document(journal.mailbox, switch.path)
     PlanRunner(ClusterContext(cluster, journal, replace(ONE, throttle=150_000), WHO), digest).step()
     (in_flight,) = cluster.reassignments().values()
     assert (in_flight.adding, frozenset(in_flight.removing)) == ((4,), frozenset({1, 2}))
@@ -176,7 +178,7 @@ def at_rest_halfway(
     sandbox.fill(topic, size)
     runner = begun(cluster, journal, folder, topic, (3, 4))
     runner.step()
-    journal.tree.create(paths.REASSIGN_CANCEL, "")
+    create_document(journal.mailbox, paths.REASSIGN_CANCEL, "")
 
     def rests() -> None:
         progress = runner.step()

@@ -14,6 +14,7 @@ from kafka_steward.errors import RequestError
 from kafka_steward.execution.announcements import announced_restarts, disabled_reason
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.operators.documents import (
     AnnounceBrokerRestartOperator,
@@ -41,18 +42,18 @@ def control(**request: Any) -> str:
 
 def test_disable_and_enable_name_the_person_and_the_reason(journal: Journal) -> None:
     control(action="disable", reason="the racks are being rewired")
-    off = disabled_reason(journal.tree)
+    off = disabled_reason(journal.mailbox)
     assert off.startswith("by ada since ")
     assert off.endswith(" (the racks are being rewired)")
     control(action="enable", reason="done")
-    assert not disabled_reason(journal.tree)
+    assert not disabled_reason(journal.mailbox)
     assert [row.entry.who.person for row in journal.audit.rows()] == ["ada", "ada"]
 
 
 @pytest.mark.parametrize(("minutes", "lasts_ms"), [(None, None), ("", None), (20, 1_200_000), ("20", 1_200_000)])
 def test_a_restart_is_announced_for_the_minutes(journal: Journal, minutes: Any, lasts_ms: int | None) -> None:
     control(action="announce_restart", broker="3", minutes=minutes)
-    (announced,) = announced_restarts(journal.tree).values()
+    (announced,) = announced_restarts(journal.mailbox).values()
     assert announced.until_ms == (lasts_ms and announced.announced_ms + lasts_ms)
 
 
@@ -101,12 +102,12 @@ def by(task_id: str) -> Actor:
 
 def test_disable_creates_the_switch_with_person_and_reason_and_enable_deletes_it(journal: Journal) -> None:
     told = disable("the racks are being rewired")
-    off = disabled_reason(journal.tree)
+    off = disabled_reason(journal.mailbox)
     assert off.startswith("by ada since ")
     assert off.endswith(" (the racks are being rewired)")
     assert told == f"Reassignments are disabled {off}; moves in flight complete."
     assert enable("done") == f"Reassignments are enabled again; they were disabled {off}."
-    assert journal.tree.get(paths.REASSIGN_CANCEL) is None
+    assert read_one(journal.mailbox, paths.REASSIGN_CANCEL) is None
     assert requests(journal) == [
         ("disabled: the racks are being rewired", "disabled", by("off")),
         ("enabled again: done", "enabled", by("on")),
@@ -116,7 +117,7 @@ def test_disable_creates_the_switch_with_person_and_reason_and_enable_deletes_it
 def test_a_second_run_of_either_changes_nothing(journal: Journal) -> None:
     disable("first")
     assert disable("second").startswith("Reassignments are already disabled, by ada since ")
-    assert disabled_reason(journal.tree).endswith(" (first)")
+    assert disabled_reason(journal.mailbox).endswith(" (first)")
     enable()
     assert enable() == "Reassignments are already enabled."
     assert [after for _, after, _ in requests(journal)] == ["disabled", "enabled"]
@@ -128,7 +129,7 @@ def test_announce_writes_the_brokers_entry_with_the_stated_time(
 ) -> None:
     told = announce(broker, lasts)
     assert told.startswith(f"Broker 3 announced a restart: it has {'1200 s' if lasts else 'its grace period'} to come")
-    ((number, bounce),) = announced_restarts(journal.tree).items()
+    ((number, bounce),) = announced_restarts(journal.mailbox).items()
     assert (number, bounce.node.path) == (3, "/admin/rolling_bounce/3")
     assert bounce.until_ms == (bounce.announced_ms + 1_200_000 if lasts else None)
     assert requests(journal) == [(told, bounce.until_ms, by("announce"))]
@@ -138,4 +139,4 @@ def test_announce_writes_the_brokers_entry_with_the_stated_time(
 def test_what_is_no_broker_is_not_announced(journal: Journal, broker: str) -> None:
     with pytest.raises(RequestError, match="is not a broker id; it is a number from 0"):
         announce(broker)
-    assert announced_restarts(journal.tree) == {}
+    assert announced_restarts(journal.mailbox) == {}

@@ -26,7 +26,8 @@ from kafka_steward.operators.failures import FindFailuresOperator, ReportFailure
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 from kafka_steward.planning.files.formats import read_snapshot
 from tests.airflow_home import context
-from tests.memory_tree import MemoryTree
+from tests.documents import create_document
+from tests.memory_mailbox import MemoryMailbox
 from tests.operators.simulated import CONN_ID, Cluster, MakeCluster
 from tests.simulated_plan import memory_journal
 from tests.simulator import Simulator
@@ -42,16 +43,16 @@ def verdict(*failed: int, outage: bool = False) -> DetectionResult:
 
 
 @pytest.fixture
-def off() -> MemoryTree:
+def off() -> MemoryMailbox:
     """The journal's tree, in which KIP-236's switch may be."""
-    return MemoryTree(lambda: 1)
+    return MemoryMailbox(lambda: 1)
 
 
 @pytest.fixture
-def overrides(monkeypatch: pytest.MonkeyPatch, off: MemoryTree) -> list[dict[str, Any]]:
+def overrides(monkeypatch: pytest.MonkeyPatch, off: MemoryMailbox) -> list[dict[str, Any]]:
     """The overrides of each hook that is opened; what it opens holds nothing."""
     seen: list[dict[str, Any]] = []
-    journal = SimpleNamespace(tree=off)
+    journal = SimpleNamespace(mailbox=off)
     monkeypatch.setattr("kafka_steward.execution.watch.upkeep.run_chores", lambda _: [])
 
     def opened(hook: StewardHook) -> Any:
@@ -104,8 +105,8 @@ def test_a_broker_that_the_cluster_does_not_have_fails_for_good(found: Found) ->
         found(verdict(3), brokers=[7, 3, 4, 1])
 
 
-def test_nothing_is_healed_while_reassignments_are_switched_off(found: Found, off: MemoryTree) -> None:
-    off.create(paths.REASSIGN_CANCEL, ReassignmentsDisabled("ann", "an audit").to_json())
+def test_nothing_is_healed_while_reassignments_are_switched_off(found: Found, off: MemoryMailbox) -> None:
+    create_document(off, paths.REASSIGN_CANCEL, ReassignmentsDisabled("ann", "an audit").to_json())
     with pytest.raises(AirflowSkipException, match=r"^Nothing is healed while reassignments are disabled by ann since"):
         found(verdict(3), on_failure_detected=lambda _: pytest.fail("nothing begins"))
     with pytest.raises(AirflowSkipException, match=r"^Nothing is to be healed now"):

@@ -31,8 +31,8 @@ from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.review import ReviewPlanOperator
 from kafka_steward.settings import Settings
 from tests.airflow_home import context
+from tests.memory_mailbox import MemoryMailbox
 from tests.memory_state import MemoryState
-from tests.memory_tree import MemoryTree
 from tests.operators.simulated import CONN_ID, Cluster, MakeCluster
 from tests.present import present
 from tests.simulated_plan import WHO, heal_moves, move, plan_of
@@ -206,7 +206,7 @@ def journal_of(
         cluster=SimpleNamespace(snapshot=lambda: snapshot),
         settings=Settings(),
         journal=SimpleNamespace(
-            tree=MemoryTree(lambda: 1),
+            mailbox=MemoryMailbox(lambda: 1),
             rows=partial(Rows, MemoryState(lambda: 1)),
             now_ms=lambda: 1,
             slot=SimpleNamespace(holders=lambda: ()),

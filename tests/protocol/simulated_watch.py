@@ -17,9 +17,10 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import InFlight
 from kafka_steward.journal.listing import QUARANTINE
-from kafka_steward.journal.tree import Node
+from kafka_steward.journal.mailbox import Node, read_one
 from kafka_steward.planning.files.formats import PlanFolder
 from kafka_steward.settings import Settings
+from tests.documents import create_document
 from tests.simulated_plan import WHO, memory_journal, plan_of
 from tests.simulator import Simulator
 
@@ -76,17 +77,23 @@ class Yard:
     def ask(self, *wanted: str, **fields: Any) -> Node:
         """A request in Kafka's format: `ask("t-0 23", "t-1 345")`."""
         text = document(wanted, **fields)
-        return self.journal.tree.create_sequential(paths.REQUEST_PREFIX, text)
+        return self.journal.mailbox.append(paths.REQUEST_PREFIX, text)
+
+    def write(self, path: str, text: str) -> Node:
+        """The queue, or a numbered document whose path begins with `path`."""
+        if path == paths.REASSIGN_QUEUE:
+            return create_document(self.journal.mailbox, path, text)
+        return self.journal.mailbox.append(path, text)
 
     def replicas(self, name: str) -> tuple[int, ...]:
         return self.simulator.topics[partition(name)].replicas
 
     def record(self, name: str) -> InFlight | None:
-        node = self.journal.tree.get(paths.reassignment(partition(name)))
+        node = read_one(self.journal.mailbox, paths.reassignment(partition(name)))
         return None if node is None else InFlight.from_node(node)
 
     def requests(self) -> list[str]:
-        return self.journal.tree.children(paths.REASSIGNMENT_REQUESTS)
+        return self.journal.mailbox.children(paths.REASSIGNMENT_REQUESTS)
 
     def quarantined(self) -> list[tuple[str, str]]:
         """Path and text of everything that was moved aside."""
@@ -99,7 +106,7 @@ class Yard:
 def foreign(yard: Yard, target: tuple[int, ...], originals: tuple[int, ...] | None) -> None:
     """Someone reassigns t-0 by the old route, as is recorded."""
     yard.simulator.alter({partition("t-0"): target})
-    record_external_in_flight(yard.journal.tree, partition("t-0"), InFlight(originals, target, legacy=True, top=2))
+    record_external_in_flight(yard.journal.mailbox, partition("t-0"), InFlight(originals, target, legacy=True, top=2))
 
 
 def partition(name: str) -> TopicPartition:

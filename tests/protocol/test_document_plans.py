@@ -9,11 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.document_api.document_plans import (
-    DocumentPlans,
-    blocked_reason,
-    publish_document_plan,
-)
+from kafka_steward.document_api.document_plans import DocumentPlans, blocked_reason, publish_document_plan
 from kafka_steward.document_api.request_documents import read_requests
 from kafka_steward.document_api.request_intake import PartialCancel, RequestIntake, active_reassignments
 from kafka_steward.document_api.request_rules import ActiveReassignment
@@ -22,7 +18,9 @@ from kafka_steward.execution.moves.in_flight import record_external_in_flight
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.kip_documents import CancelRequest, InFlight
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus
+from tests.documents import change_document
 from tests.present import present
 from tests.protocol.simulated_watch import WATCH, Yard, document
 from tests.protocol.test_signal import Late
@@ -177,7 +175,7 @@ def active(yard: Yard) -> dict[TopicPartition, ActiveReassignment]:
 def test_what_is_in_flight_or_waits_is_read_from_its_plan_and_what_others_began_from_its_record() -> None:
     yard = Yard(max_in_flight=2)
     yard.ask("t-0 23", "t-1 234", legacy=True)
-    record_external_in_flight(yard.journal.tree, T2, InFlight((3, 1, 2), (3, 4, 5), legacy=True, top=3))
+    record_external_in_flight(yard.journal.mailbox, T2, InFlight((3, 1, 2), (3, 4, 5), legacy=True, top=3))
     yard.simulator.alter({T2: (3, 4, 5)})
     yard.look()
     (record,) = yard.journal.plans.unfinished()
@@ -227,20 +225,20 @@ class Silent:
 
 def test_where_nothing_can_be_read_no_topic_is_asked_for(yard: Yard) -> None:
     yard.protocol = yard.new_watch(Silent(yard.simulator))
-    yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, "[]")
+    yard.journal.mailbox.append(paths.REQUEST_PREFIX, "[]")
     assert len(yard.look().sentences) == 1
 
 
 def test_what_someone_corrects_while_it_is_refused_is_theirs(yard: Yard) -> None:
-    node = yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, "[]")
-    papers, _ = read_requests(yard.journal.tree)
-    corrected = yard.journal.tree.set(node.path, document(["t-0 23"]), version=0)
+    node = yard.journal.mailbox.append(paths.REQUEST_PREFIX, "[]")
+    papers, _ = read_requests(yard.journal.mailbox)
+    corrected = change_document(yard.journal.mailbox, node.path, document(["t-0 23"]))
     admitted = RequestIntake(yard.simulator, yard.journal, yard.settings, WATCH).accept(
         papers, DocumentPlans(yard.journal)
     )
     fault = f"{node.path} holds a list where an object is expected; correct or delete it."
     assert admitted.sentences == [f"{node.path} was not executed: {fault}"]
-    assert yard.journal.tree.get(node.path) == corrected
+    assert read_one(yard.journal.mailbox, node.path) == corrected
 
 
 # Taking partitions out of a plan again

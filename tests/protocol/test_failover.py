@@ -13,9 +13,11 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.watch.failures import DetectionResult, FailureDetector
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import MoveState, PlanStatus
 from kafka_steward.journal.store import Journal
 from tests.crash import Died, Faults
+from tests.documents import create_document, delete_document
 from tests.present import present
 from tests.protocol.simulated_watch import WATCH, Yard, document
 from tests.rings import one_in
@@ -26,7 +28,8 @@ T0 = TopicPartition("t", 0)
 
 def test_case_1_reassign_partitions_was_created_while_nobody_looked() -> None:
     yard = Yard(zookeeper=True, mode="zookeeper")
-    yard.journal.tree.create(
+    create_document(
+        yard.journal.mailbox,
         paths.REASSIGN_PARTITIONS,
         '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[2,3],"original_replicas":[1,2]}]}',
     )
@@ -35,7 +38,7 @@ def test_case_1_reassign_partitions_was_created_while_nobody_looked() -> None:
     record = present(yard.record("t-0"))
     assert (record.legacy, record.original_replicas, record.replicas, record.top) == (True, (1, 2), (2, 3), 2)
     yard.simulator.run()
-    yard.journal.tree.delete(paths.REASSIGN_PARTITIONS, version=0)
+    delete_document(yard.journal.mailbox, paths.REASSIGN_PARTITIONS)
     yard.new_watch().poll()
     assert yard.record("t-0") is None
 
@@ -64,7 +67,7 @@ def test_case_3_what_was_in_flight_is_gone_on_with(kind: str) -> None:
     yard.run()
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((2, 3), (2, 3, 4))
     assert [record.status for record in yard.journal.plans.latest(5)] == [PlanStatus.COMPLETED]
-    assert yard.journal.tree.children(paths.REASSIGNMENTS) == []
+    assert yard.journal.mailbox.children(paths.REASSIGNMENTS) == []
     assert yard.simulator.broker_settings[3] == {}  # the throttle of the watch that died is given back
 
 
@@ -79,7 +82,7 @@ def two_of_one_plan() -> Yard:
 def test_a_later_source_never_overrides_an_earlier_one_of_the_other_route(legacy_first: bool) -> None:
     yard = Yard(zookeeper=True, mode="zookeeper")
     if legacy_first:
-        yard.journal.tree.create(paths.REASSIGN_PARTITIONS, document(["t-0 23"]))
+        create_document(yard.journal.mailbox, paths.REASSIGN_PARTITIONS, document(["t-0 23"]))
         yard.simulator.alter({T0: (2, 3)})
         yard.look()
         yard.ask("t-0 24")
@@ -88,7 +91,7 @@ def test_a_later_source_never_overrides_an_earlier_one_of_the_other_route(legacy
     else:
         yard.ask("t-0 24")
         yard.look()
-        yard.journal.tree.create(paths.REASSIGN_PARTITIONS, document(["t-0 23"]))
+        create_document(yard.journal.mailbox, paths.REASSIGN_PARTITIONS, document(["t-0 23"]))
         said = yard.new_watch().poll().sentences
         assert "t-0 is also requested by /admin/reassign_partitions, and a request is already reassigning" in said[-1]
     record = present(yard.record("t-0"))
@@ -100,7 +103,7 @@ def test_a_partition_that_waits_in_a_plan_is_not_written_down_for_the_old_route(
     yard.ask("t-0 24", "t-1 234")
     yard.look()
     assert (yard.in_flight(), yard.record("t-1")) == (["t-0"], None)  # it waits, and nothing is noted of it yet
-    yard.journal.tree.create(paths.REASSIGN_PARTITIONS, document(["t-1 235"]))
+    create_document(yard.journal.mailbox, paths.REASSIGN_PARTITIONS, document(["t-1 235"]))
     said = yard.new_watch().poll().sentences
     assert "t-1 is also requested by /admin/reassign_partitions, and a request is already reassigning" in said[-1]
     assert yard.record("t-1") is None
@@ -113,12 +116,12 @@ def test_option_2_the_entry_beside_its_unfinished_plan_is_deleted_by_the_watch()
     publish_heal(due(), counted)
     yard = due()
     with pytest.raises(Died):
-        publish_heal(yard, Faults(counted.calls.index("tree.delete"), "dies before"))
-    assert yard.journal.tree.get(paths.failed_broker(3)) is not None
-    assert yard.journal.tree.children(paths.REASSIGN_CHUNKS) != []
+        publish_heal(yard, Faults(counted.calls.index("mailbox.delete"), "dies before"))
+    assert read_one(yard.journal.mailbox, paths.failed_broker(3)) is not None
+    assert yard.journal.mailbox.children(paths.REASSIGN_CHUNKS) != []
     verdict = detect(yard)
     assert (verdict.handled, verdict.failed) == ((3,), ())
-    assert yard.journal.tree.get(paths.failed_broker(3)) is None
+    assert read_one(yard.journal.mailbox, paths.failed_broker(3)) is None
     assert [record.status.finished for record in yard.journal.plans.latest(5)] == [False]
 
 
@@ -145,7 +148,9 @@ def test_option_2_died_after_the_chunks_and_before_the_failed_entry_was_deleted(
     yard = Yard("t: 123 231")
     yard.simulator.kill(3)
     first = yard.publish(heal_moves(yard.simulator, 3, 4), failed=[3])
-    yard.journal.tree.create(paths.failed_broker(3), '{"failure_timestamp": 1}')  # as if it had not been deleted
+    create_document(
+        yard.journal.mailbox, paths.failed_broker(3), '{"failure_timestamp": 1}'
+    )  # as if it had not been deleted
     runner = yard.runner(first.digest)
     while not runner.step().ended:
         yard.simulator.tick()
@@ -155,7 +160,7 @@ def test_option_2_died_after_the_chunks_and_before_the_failed_entry_was_deleted(
     yard.runner(again.digest).step()
     assert {row.state for row in yard.journal.plans.rows(again.digest)} == {MoveState.SATISFIED}
     assert yard.journal.audit.rows(plan=again.digest, action=Action.SUBMIT) == []
-    assert yard.journal.tree.get(paths.failed_broker(3)) is None
+    assert read_one(yard.journal.mailbox, paths.failed_broker(3)) is None
 
 
 def scene() -> Yard:
@@ -164,8 +169,8 @@ def scene() -> Yard:
     yard.ask("t-0 23")
     yard.look()
     yard.ask("t-0 24", "t-1 234")
-    yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, "{")
-    yard.journal.tree.create(paths.REASSIGN_QUEUE, document(["t-2 345"]))
+    yard.journal.mailbox.append(paths.REQUEST_PREFIX, "{")
+    create_document(yard.journal.mailbox, paths.REASSIGN_QUEUE, document(["t-2 345"]))
     return yard
 
 
@@ -177,10 +182,10 @@ def wrapped(yard: Yard, faults: Faults) -> DocumentController:
 def through(yard: Yard, faults: Faults) -> Journal:
     """The yard's journal, whose tree, state and tables die at one call."""
     journal = yard.journal
-    tree = faults.around("tree", journal.tree)
+    mailbox = faults.around("mailbox", journal.mailbox)
     moves, audit = faults.around("moves", journal.plans._table), faults.around("audit", journal.audit._table)
     tables = moves, audit, faults.around("plans", journal.plans._plans)
-    return journal_over(journal.cluster_id, tree, faults.around("state", journal.state), *tables)
+    return journal_over(journal.cluster_id, mailbox, faults.around("state", journal.state), *tables)
 
 
 def calls_of_a_look() -> int:
@@ -206,9 +211,9 @@ def dies_at(kind: str, calls: range) -> None:
         where = f"{kind} call {at}"
         assert [yard.replicas(f"t-{n}") for n in range(3)] == [(2, 4), (2, 3, 4), (3, 4, 5)], where
         assert yard.requests() == [], where
-        assert yard.journal.tree.get(paths.REASSIGN_QUEUE) is None, where
+        assert read_one(yard.journal.mailbox, paths.REASSIGN_QUEUE) is None, where
         assert yard.journal.slot.holders() == (), where
-        assert yard.journal.tree.children(paths.REASSIGNMENTS) == [], where
+        assert yard.journal.mailbox.children(paths.REASSIGNMENTS) == [], where
         # The plan whose moves were all replaced by a later request is cancelled.
         ended = {record.status for record in yard.journal.plans.latest(9)}
         assert PlanStatus.COMPLETED in ended <= {PlanStatus.COMPLETED, PlanStatus.CANCELLED}, where

@@ -21,7 +21,9 @@ from kafka_steward.execution.plans.znode_submission import MAX_ZNODE_BYTES, Znod
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import InFlight
+from kafka_steward.journal.mailbox import read_one
 from tests.airflow_home import Connect
+from tests.documents import change_document, create_document, delete_document
 from tests.present import present
 from tests.protocol.simulated_watch import Yard, document, partition
 from tests.rings import tried
@@ -50,8 +52,8 @@ def take(yard: Yard, step: tuple[object, ...]) -> None:
         yard.simulator.cancel([name])
     elif kind == "request":
         yard.ask(f"{name} {words[1]}")
-    elif kind == "stale" and yard.journal.tree.get(paths.reassignment(name)) is None:
-        yard.journal.tree.create(paths.reassignment(name), InFlight((1, 2), replicas).to_json())
+    elif kind == "stale" and read_one(yard.journal.mailbox, paths.reassignment(name)) is None:
+        create_document(yard.journal.mailbox, paths.reassignment(name), InFlight((1, 2), replicas).to_json())
     elif kind == "lost":
         discard(yard, name)
     elif kind == "tick":
@@ -61,9 +63,9 @@ def take(yard: Yard, step: tuple[object, ...]) -> None:
 
 
 def discard(yard: Yard, name: TopicPartition) -> None:
-    node = yard.journal.tree.get(paths.reassignment(name))
+    node = read_one(yard.journal.mailbox, paths.reassignment(name))
     if node is not None:
-        yard.journal.tree.discard(node)
+        yard.journal.mailbox.delete([node])
 
 
 @given(steps=st.lists(STEPS, max_size=12), zookeeper=st.booleans())
@@ -75,19 +77,19 @@ def test_after_any_poll_the_records_are_those_of_what_kafka_lists(
     for step in steps:
         take(yard, step)
         yard.look()
-        noted, listed = list_in_flight(yard.journal.tree), set(yard.simulator.reassignments())
+        noted, listed = list_in_flight(yard.journal.mailbox), set(yard.simulator.reassignments())
         assert listed <= set(noted), step
         # A move that copies nothing is complete as soon as it is submitted: the next step of its plan sees that.
         assert all(noted[name].plan for name in noted.keys() - listed), step
         yard.look()
-        assert set(list_in_flight(yard.journal.tree)) == set(yard.simulator.reassignments()), step
+        assert set(list_in_flight(yard.journal.mailbox)) == set(yard.simulator.reassignments()), step
 
 
 @pytest.mark.parametrize("zookeeper", [True, False])
 @pytest.mark.parametrize("legacy", [True, False])
 def test_a_request_for_the_target_of_a_stale_record_is_carried_out(*, zookeeper: bool, legacy: bool) -> None:
     yard = Yard(zookeeper=zookeeper)
-    yard.journal.tree.create(paths.reassignment(T0), InFlight((1, 2), (2, 3), legacy=legacy).to_json())
+    create_document(yard.journal.mailbox, paths.reassignment(T0), InFlight((1, 2), (2, 3), legacy=legacy).to_json())
     yard.ask("t-0 23")
     said = yard.run()
     assert not any("already being reassigned" in sentence for sentence in said)
@@ -100,10 +102,10 @@ def test_what_others_begin_through_the_admin_api_is_recorded_with_its_originals_
     yard.simulator.alter({T0: (3, 4)})
     yard.look()
     assert yard.record("t-0") == InFlight((1, 2), (3, 4), top=2)
-    node = yard.journal.tree.get(paths.reassignment(T0))
+    node = read_one(yard.journal.mailbox, paths.reassignment(T0))
     yard.simulator.alter({T0: (4, 5)})
     yard.look()
-    changed = yard.journal.tree.get(paths.reassignment(T0))
+    changed = read_one(yard.journal.mailbox, paths.reassignment(T0))
     assert yard.record("t-0") == InFlight((1, 2), (4, 5), top=2)
     assert node is not None
     assert changed is not None
@@ -125,11 +127,11 @@ def test_a_record_of_a_plan_that_was_deleted_externally_is_written_again_as_the_
 
 def test_while_a_cancel_is_being_executed_the_originals_that_it_restores_are_kept(yard: Yard) -> None:
     """It may have been killed between the cancel, after which nothing is in flight, and the order of the replicas."""
-    yard.journal.tree.create(paths.reassignment(T0), InFlight((2, 1), (2, 3)).to_json())
-    signal = yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
+    create_document(yard.journal.mailbox, paths.reassignment(T0), InFlight((2, 1), (2, 3)).to_json())
+    signal = create_document(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS, "")
     sweep_external_records(yard.simulator, yard.journal)
     assert yard.record("t-0") is not None
-    yard.journal.tree.discard(signal)
+    yard.journal.mailbox.delete([signal])
     sweep_external_records(yard.simulator, yard.journal)
     assert yard.record("t-0") is None
 
@@ -138,7 +140,7 @@ def test_while_a_cancel_is_being_executed_the_originals_that_it_restores_are_kep
 
 
 def asked_of_kafka(yard: Yard, *wanted: str) -> None:
-    yard.journal.tree.create(paths.REASSIGN_PARTITIONS, document(wanted))
+    create_document(yard.journal.mailbox, paths.REASSIGN_PARTITIONS, document(wanted))
 
 
 def follow(yard: Yard, under_way: dict[TopicPartition, ActiveReassignment] | None = None) -> list[str]:
@@ -150,7 +152,7 @@ def test_it_is_written_down_until_it_has_ended(yard: Yard) -> None:
     yard.simulator.alter({T0: (2, 3)})
     assert follow(yard) == []
     assert yard.record("t-0") == InFlight(None, (2, 3), legacy=True, top=2)
-    yard.journal.tree.delete(paths.REASSIGN_PARTITIONS, version=0)
+    delete_document(yard.journal.mailbox, paths.REASSIGN_PARTITIONS)
     follow(yard)
     assert yard.record("t-0") is not None  # Kafka has read the node, and carries it out
     yard.simulator.run()
@@ -163,7 +165,7 @@ def test_what_kafka_has_not_begun_is_written_down_and_what_does_not_exist_is_not
     follow(yard)
     assert yard.record("t-0") == InFlight(None, (2, 3), legacy=True, top=2)
     assert (yard.record("t-9"), yard.record("x-0")) == (None, None)
-    yard.journal.tree.delete(paths.REASSIGN_PARTITIONS, version=0)
+    delete_document(yard.journal.mailbox, paths.REASSIGN_PARTITIONS)
     yard.simulator.delete("t")
     follow(yard)
     assert yard.record("t-0") is None
@@ -172,7 +174,7 @@ def test_what_kafka_has_not_begun_is_written_down_and_what_does_not_exist_is_not
 def test_what_cannot_be_read_is_left_to_kafka(yard: Yard) -> None:
     asked_of_kafka(yard, "t-0 23")
     follow(yard)
-    yard.journal.tree.set(paths.REASSIGN_PARTITIONS, "{", version=0)
+    change_document(yard.journal.mailbox, paths.REASSIGN_PARTITIONS, "{")
     (said,) = follow(yard)
     assert said.startswith("Left to Kafka: /admin/reassign_partitions does not contain JSON (")
     assert yard.record("t-0") is not None
@@ -213,7 +215,7 @@ def test_only_the_topics_that_matter_are_asked_for() -> None:
     yard.simulator.snapshot = snapshot  # type: ignore[method-assign]  # notes what is asked for
     asked_of_kafka(yard, "u-0 23")
     follow(yard)
-    yard.journal.tree.delete(paths.REASSIGN_PARTITIONS, version=0)
+    delete_document(yard.journal.mailbox, paths.REASSIGN_PARTITIONS)
     asked_of_kafka(yard, "t-0 23")
     follow(yard)
     assert seen == [["u"], ["t", "u"]]
@@ -224,34 +226,34 @@ def test_only_the_topics_that_matter_are_asked_for() -> None:
 
 def test_a_batch_is_one_node_and_the_next_waits_until_it_is_gone() -> None:
     yard = Yard(mode="zookeeper")
-    port = ZnodeReassignmentClient(yard.simulator, yard.journal.tree)
+    port = ZnodeReassignmentClient(yard.simulator, yard.journal.mailbox)
     assert port.alter({T0: (2, 3)}) == {T0: None}
-    node = present(yard.journal.tree.get(paths.REASSIGN_PARTITIONS))
+    node = present(read_one(yard.journal.mailbox, paths.REASSIGN_PARTITIONS))
     assert json.loads(node.data)["partitions"] == [{"topic": "t", "partition": 0, "replicas": [2, 3]}]
     assert "takes one batch at a time, and another is under way" in present(port.alter({T1: (2, 3, 4)})[T1]).message
-    yard.journal.tree.delete(node.path, version=0)
+    delete_document(yard.journal.mailbox, node.path)
     assert port.alter({T1: (2, 3, 4)}) == {T1: None}
 
 
 def test_during_a_migration_to_kraft_nothing_is_submitted_by_a_node_that_nobody_would_read() -> None:
     yard = Yard(mode="zookeeper")
     yard.simulator.broker_settings[2]["zookeeper.metadata.migration.enable"] = "true"
-    answers = ZnodeReassignmentClient(yard.simulator, yard.journal.tree).alter({T0: (2, 3)})
+    answers = ZnodeReassignmentClient(yard.simulator, yard.journal.mailbox).alter({T0: (2, 3)})
     assert "in migration to KRaft (zookeeper.metadata.migration.enable), whose" in present(answers[T0]).message
-    assert yard.journal.tree.get(paths.REASSIGN_PARTITIONS) is None
+    assert read_one(yard.journal.mailbox, paths.REASSIGN_PARTITIONS) is None
 
 
 def test_while_anything_is_in_flight_nothing_is_created() -> None:
     yard = Yard(mode="zookeeper")
     yard.simulator.alter({T0: (2, 3)})
-    assert ZnodeReassignmentClient(yard.simulator, yard.journal.tree).alter({T1: (2, 3, 4)})[T1] is not None
-    assert yard.journal.tree.get(paths.REASSIGN_PARTITIONS) is None
+    assert ZnodeReassignmentClient(yard.simulator, yard.journal.mailbox).alter({T1: (2, 3, 4)})[T1] is not None
+    assert read_one(yard.journal.mailbox, paths.REASSIGN_PARTITIONS) is None
 
 
 def test_a_dead_target_is_refused_and_the_rest_is_submitted() -> None:
     yard = Yard(mode="zookeeper")
     yard.simulator.kill(5)
-    answers = ZnodeReassignmentClient(yard.simulator, yard.journal.tree).alter({T0: (2, 5), T1: (2, 3, 4)})
+    answers = ZnodeReassignmentClient(yard.simulator, yard.journal.mailbox).alter({T0: (2, 5), T1: (2, 3, 4)})
     assert answers[T1] is None
     assert present(answers[T0]).message == "broker 5 is not live"
 
@@ -259,8 +261,8 @@ def test_a_dead_target_is_refused_and_the_rest_is_submitted() -> None:
 def test_a_node_stays_below_zookeepers_limit() -> None:
     yard = Yard(mode="zookeeper")
     many = {TopicPartition("topic-" + "x" * 200, number): (1, 2, 3) for number in range(5_000)}
-    answers = ZnodeReassignmentClient(yard.simulator, yard.journal.tree).alter(many)
-    node = present(yard.journal.tree.get(paths.REASSIGN_PARTITIONS))
+    answers = ZnodeReassignmentClient(yard.simulator, yard.journal.mailbox).alter(many)
+    node = present(read_one(yard.journal.mailbox, paths.REASSIGN_PARTITIONS))
     taken = [name for name, refusal in answers.items() if refusal is None]
     assert len(node.data) <= MAX_ZNODE_BYTES
     assert 3_000 < len(taken) < 5_000

@@ -22,10 +22,11 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.kip_documents import InFlight
 from kafka_steward.journal.listing import SWEEP_MS
+from kafka_steward.journal.mailbox import Node, read_one
 from kafka_steward.journal.records import MoveState
-from kafka_steward.journal.tree import Node
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
+from tests.documents import create_document, delete_document
 from tests.present import present
 from tests.protocol.simulated_watch import WATCH, Yard, document, partition
 from tests.simulated_plan import WHO, journal_of, move
@@ -34,11 +35,11 @@ from tests.simulator import Simulator
 
 def test_each_part_of_a_poll_is_reported() -> None:
     yard = Yard(zookeeper=True, mode="zookeeper")
-    tree = yard.journal.tree
-    tree.create(paths.CANCEL_IN_PROGRESS, "")
+    mailbox = yard.journal.mailbox
+    create_document(mailbox, paths.CANCEL_IN_PROGRESS, "")
     request = yard.ask("t-0 19")
-    tree.create(paths.REASSIGN_QUEUE, document(["t-1 239"]))
-    tree.create(paths.REASSIGN_PARTITIONS, "[]")
+    create_document(mailbox, paths.REASSIGN_QUEUE, document(["t-1 239"]))
+    create_document(mailbox, paths.REASSIGN_PARTITIONS, "[]")
     looked = yard.look()
     assert looked.sentences == [
         "/admin/cancel_reassignment_in_progress was created, and there was nothing to cancel.",
@@ -52,11 +53,11 @@ def test_each_part_of_a_poll_is_reported() -> None:
 
 def test_while_disabled_what_waits_and_what_others_do_is_reported() -> None:
     yard = Yard(zookeeper=True, mode="zookeeper")
-    tree = yard.journal.tree
-    off = tree.create(paths.REASSIGN_CANCEL, "")
+    mailbox = yard.journal.mailbox
+    off = create_document(mailbox, paths.REASSIGN_CANCEL, "")
     yard.look()
     request = yard.ask("t-0 23")
-    tree.create(paths.REASSIGN_PARTITIONS, "[]")
+    create_document(mailbox, paths.REASSIGN_PARTITIONS, "[]")
     yard.simulator.alter({TopicPartition("t", 1): (2, 3, 4)})
     since = "reassignments are disabled by an unnamed user since 1970-01-01 00:16:40 UTC"
     assert yard.look().sentences == [
@@ -64,11 +65,11 @@ def test_while_disabled_what_waits_and_what_others_do_is_reported() -> None:
         "Left to Kafka: /admin/reassign_partitions holds a list where an object is expected; correct or delete it.",
         f"Someone reassigns t-1 though {since}; it is left alone.",
     ]
-    assert tree.get(off.path) == off
+    assert read_one(mailbox, off.path) == off
 
 
 def test_only_where_the_tree_is_the_brokers_own_is_kafkas_node_looked_at(yard: Yard) -> None:
-    yard.journal.tree.create(paths.REASSIGN_PARTITIONS, "[]")
+    create_document(yard.journal.mailbox, paths.REASSIGN_PARTITIONS, "[]")
     watch = DocumentController(yard.simulator, yard.journal, yard.settings, WATCH)
     assert watch.poll().sentences == []
 
@@ -78,7 +79,7 @@ def test_documents_are_swept_once_per_interval_and_at_once_after_the_clock_was_s
     yard: Yard, passed_ms: int, swept: bool
 ) -> None:
     yard.look()
-    yard.journal.tree.create("/admin/failed_brokers/foo", "{}")
+    create_document(yard.journal.mailbox, "/admin/failed_brokers/foo", "{}")
     yard.simulator.now_ms += passed_ms
     yard.look()
     assert yard.quarantined() == ([("/admin/failed_brokers/foo", "{}")] if swept else [])
@@ -98,18 +99,18 @@ def yard_with_secret(**more: Any) -> Yard:
 
 def theirs(yard: Yard) -> None:
     """Their reassignment is recorded as in flight: by someone, or by us before the ACL was taken away."""
-    yard.journal.tree.create(paths.reassignment(partition("secret-0")), THEIRS.to_json())
+    create_document(yard.journal.mailbox, paths.reassignment(partition("secret-0")), THEIRS.to_json())
 
 
 def test_a_signal_cancels_everything_else_and_goes_and_requests_behind_it_are_carried_out() -> None:
     yard = yard_with_secret()
     theirs(yard)
     yard.simulator.alter({T0: (2, 3)})
-    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
+    create_document(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS, "")
     yard.ask("t-1 234")
     said = yard.run()
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((2, 1), (2, 3, 4))
-    assert yard.journal.tree.get(paths.CANCEL_IN_PROGRESS) is None
+    assert read_one(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS) is None
     assert yard.record("secret-0") == THEIRS
     assert f"The external reassignment of secret-0 to [2, 3] was not cancelled: {HIDDEN}." in said
     (row,) = yard.journal.audit.rows(action=Action.SKIP)
@@ -119,13 +120,13 @@ def test_a_signal_cancels_everything_else_and_goes_and_requests_behind_it_are_ca
 def test_it_counts_as_what_stays_and_a_later_signal_deletes_the_record() -> None:
     yard = yard_with_secret()
     theirs(yard)
-    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
+    create_document(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS, "")
     outcome = present(consume_cancel_signal(yard.simulator, yard.journal, WATCH))
     assert [(each.state, each.state.may_be_in_flight) for each in outcome.external] == [
         (ExternalCancelState.HIDDEN, True)
     ]
     yard.simulator.hidden.clear()
-    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
+    create_document(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS, "")
     yard.run()
     assert yard.record("secret-0") is None
 
@@ -179,8 +180,8 @@ def test_a_queue_is_taken_away_although_one_of_its_topics_is_hidden() -> None:
     queue_add(yard.journal, document(["t-1 234", "secret-0 23", "t-0 23"]), who=WATCH)
     yard.look()
     yard.simulator.hidden.add("secret")
-    node = present(yard.journal.tree.get(paths.REASSIGN_QUEUE))
-    yard.journal.tree.delete(node.path, version=node.version)
+    node = present(read_one(yard.journal.mailbox, paths.REASSIGN_QUEUE))
+    delete_document(yard.journal.mailbox, node.path)
     yard.look()
     (plan,) = yard.journal.plans.unfinished()
     states = {str(row.topic_partition): row.state for row in yard.journal.plans.rows(plan.digest)}
@@ -192,7 +193,7 @@ def test_a_queue_is_taken_away_although_one_of_its_topics_is_hidden() -> None:
 def test_by_the_old_route_the_others_are_recorded_and_what_is_recorded_of_it_stays() -> None:
     yard = yard_with_secret(zookeeper=True)
     theirs(yard)
-    yard.journal.tree.create(paths.REASSIGN_PARTITIONS, document(["secret-1 23", "t-0 23"]))
+    create_document(yard.journal.mailbox, paths.REASSIGN_PARTITIONS, document(["secret-1 23", "t-0 23"]))
     yard.simulator.alter({T0: (2, 3)})
     (said,) = track_legacy_reassignments(yard.simulator, yard.journal, {})
     assert said == f"/admin/reassign_partitions is left to Kafka with secret-1, unrecorded: {HIDDEN}."
@@ -203,7 +204,7 @@ def test_by_the_old_route_the_others_are_recorded_and_what_is_recorded_of_it_sta
 def test_the_order_of_what_was_cancelled_while_off_is_restored_when_it_can_be_seen_again(mode: str) -> None:
     yard = Yard(mode=mode, foreign_while_disabled="cancel")
     yard.protocol = yard.new_watch(HidesAt(yard.simulator, "cancel"))
-    yard.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    create_document(yard.journal.mailbox, paths.REASSIGN_CANCEL, "")
     yard.look()
     before = yard.replicas("t-0")
     yard.simulator.alter({T0: (3, 2)})
@@ -255,8 +256,8 @@ def yard_with(path: str, data: str) -> Yard:
 
 def put(yard: Yard, path: str, data: str) -> None:
     """As one SQL insert may."""
-    tree: Any = yard.journal.tree
-    tree._nodes[path] = Node(path, data, 0, 700, 700, yard.simulator.now_ms, yard.simulator.now_ms)
+    mailbox: Any = yard.journal.mailbox
+    mailbox._nodes[path] = Node(path, data, 0, 700, 700, yard.simulator.now_ms, yard.simulator.now_ms)
 
 
 def detector(yard: Yard) -> FailureDetector:
@@ -269,7 +270,7 @@ def test_a_dead_broker_is_noticed_and_nothing_is_written_at_each_look(path: str,
     yard.simulator.kill(2)
     looking = detector(yard)
     assert looking.poll().down == (2,)
-    assert yard.journal.tree.get("/admin/failed_brokers/2") is not None
+    assert read_one(yard.journal.mailbox, "/admin/failed_brokers/2") is not None
     rows = len(yard.journal.audit.rows())
     for _ in range(4):
         yard.simulator.tick(31)

@@ -24,10 +24,11 @@ from kafka_steward.execution.plans.lifecycle import request_cancel
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.kip_documents import Chunk
+from kafka_steward.journal.mailbox import Node, read_one
 from kafka_steward.journal.records import MoveState, PlanStatus
-from kafka_steward.journal.tree import Node
 from tests.crash import Died, Faults
-from tests.memory_tree import MemoryTree
+from tests.documents import change_document, create_document, delete_document
+from tests.memory_mailbox import MemoryMailbox
 from tests.present import present
 from tests.protocol.simulated_watch import WATCH, Yard, document
 from tests.protocol.test_failover import wrapped
@@ -52,7 +53,7 @@ def test_each_partition_leaves_the_queue_when_it_starts_and_the_last_takes_the_n
         yard.look()
         seen += [] if queued(yard) == seen[-1] else [queued(yard)]
     assert seen == [["t-1", "t-2"], ["t-2"], []]
-    assert yard.journal.tree.get(paths.REASSIGN_QUEUE) is None
+    assert read_one(yard.journal.mailbox, paths.REASSIGN_QUEUE) is None
     assert [yard.replicas(f"t-{n}") for n in range(3)] == [(2, 3), (2, 3, 4), (3, 4, 5)]
 
 
@@ -103,8 +104,8 @@ def test_what_waits_of_several_plans_stays_in_the_queue() -> None:
     yard.look()  # what is in flight is not the queue's
     queue_add(yard.journal, document(["t-1 234"]), who=WHO)
     assert yard.look().events == {"request"}
-    node = present(yard.journal.tree.get(paths.REASSIGN_QUEUE))
-    yard.journal.tree.set(node.path, document(["t-1 234", "t-2 345"]), version=node.version)
+    node = present(read_one(yard.journal.mailbox, paths.REASSIGN_QUEUE))
+    change_document(yard.journal.mailbox, node.path, document(["t-1 234", "t-2 345"]))
     yard.look()
     assert (queued(yard), yard.in_flight()) == (["t-1", "t-2"], ["t-0"])
     assert queue_remove(yard.journal, who=WHO)
@@ -116,13 +117,13 @@ def test_what_is_added_to_it_by_hand_is_done_too() -> None:
     yard = Yard(max_in_flight=1)
     queue_add(yard.journal, document(["t-0 23", "t-1 234"]), who=WHO)
     yard.look()
-    node = present(yard.journal.tree.get(paths.REASSIGN_QUEUE))
-    yard.journal.tree.set(node.path, document(["t-1 235", "t-2 345"]), version=node.version)
+    node = present(read_one(yard.journal.mailbox, paths.REASSIGN_QUEUE))
+    change_document(yard.journal.mailbox, node.path, document(["t-1 235", "t-2 345"]))
     yard.look()
     assert queued(yard) == ["t-1", "t-2"]
     yard.run()
     assert [yard.replicas(f"t-{n}") for n in range(3)] == [(2, 3), (2, 3, 5), (3, 4, 5)]
-    assert yard.journal.tree.get(paths.REASSIGN_QUEUE) is None
+    assert read_one(yard.journal.mailbox, paths.REASSIGN_QUEUE) is None
 
 
 def test_what_was_cancelled_does_not_begin_again_when_a_watch_died_before_it_emptied_the_queue(
@@ -144,7 +145,7 @@ def test_what_was_cancelled_does_not_begin_again_when_a_watch_died_before_it_emp
     assert yard.run() == []
     assert [yard.replicas(f"t-{n}") for n in range(3)] == [(1, 2), (2, 3, 1), (3, 1, 2)]
     assert [record.status for record in yard.journal.plans.latest(5)] == [PlanStatus.CANCELLED]
-    assert yard.journal.tree.get(paths.REASSIGN_QUEUE) is None
+    assert read_one(yard.journal.mailbox, paths.REASSIGN_QUEUE) is None
 
 
 def die(*_: object) -> None:
@@ -153,9 +154,9 @@ def die(*_: object) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 1]}]}'])
 def test_a_queue_that_cannot_be_read_is_reported_and_deleted(yard: Yard, text: str) -> None:
-    yard.journal.tree.create(paths.REASSIGN_QUEUE, text)
+    create_document(yard.journal.mailbox, paths.REASSIGN_QUEUE, text)
     assert yard.run()[0].startswith("/admin/reassign_partitions_queue was not executed: ")
-    assert yard.journal.tree.get(paths.REASSIGN_QUEUE) is None
+    assert read_one(yard.journal.mailbox, paths.REASSIGN_QUEUE) is None
     assert yard.quarantined() == [(paths.REASSIGN_QUEUE, text)]
 
 
@@ -163,49 +164,49 @@ QUEUE = document(["t-0 23", "t-1 2"], by="ada")
 
 
 def test_what_has_not_started_stays_in_the_queue_as_it_was_written() -> None:
-    tree = MemoryTree(lambda: 5)
-    node = tree.create(paths.REASSIGN_QUEUE, QUEUE)
-    remove_started_from_queue(tree, node, {TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)})
-    assert tree.get(node.path) == node  # nothing is written
-    remove_started_from_queue(tree, node, {TopicPartition("t", 1)})
-    left = present(tree.get(node.path))
+    mailbox = MemoryMailbox(lambda: 5)
+    node = create_document(mailbox, paths.REASSIGN_QUEUE, QUEUE)
+    remove_started_from_queue(mailbox, node, {TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)})
+    assert read_one(mailbox, node.path) == node  # nothing is written
+    remove_started_from_queue(mailbox, node, {TopicPartition("t", 1)})
+    left = present(read_one(mailbox, node.path))
     assert json.loads(left.data) == {
         "version": 1,
         "partitions": [{"topic": "t", "partition": 1, "replicas": [2]}],
         "by": "ada",
     }
-    remove_started_from_queue(tree, left, set())
-    assert tree.get(node.path) is None
+    remove_started_from_queue(mailbox, left, set())
+    assert read_one(mailbox, node.path) is None
 
 
 @pytest.mark.parametrize("keep", [set(), {TopicPartition("t", 1)}])
 def test_a_queue_that_someone_changes_meanwhile_is_left_to_the_next_look(keep: set[TopicPartition]) -> None:
-    tree = MemoryTree(lambda: 5)
-    node = tree.create(paths.REASSIGN_QUEUE, QUEUE)
-    changed = tree.set(node.path, QUEUE.replace("ada", "bob"), version=0)
-    remove_started_from_queue(tree, node, keep)
-    assert tree.get(node.path) == changed
-    tree.delete(node.path, version=1)
-    remove_started_from_queue(tree, node, keep)
-    assert tree.get(node.path) is None
+    mailbox = MemoryMailbox(lambda: 5)
+    node = create_document(mailbox, paths.REASSIGN_QUEUE, QUEUE)
+    changed = change_document(mailbox, node.path, QUEUE.replace("ada", "bob"))
+    remove_started_from_queue(mailbox, node, keep)
+    assert read_one(mailbox, node.path) == changed
+    delete_document(mailbox, node.path)
+    remove_started_from_queue(mailbox, node, keep)
+    assert read_one(mailbox, node.path) is None
 
 
 def write(yard: Yard, *wanted: str, generated: bool = False) -> Node:
     """A chunk as KIP-46 has it: `write(yard, "t-0 23")`."""
     kip: dict[str, Any] = {"partitions": json.loads(document(wanted))["partitions"], "isAutoGenerated": generated}
-    return yard.journal.tree.create_sequential(paths.CHUNK_PREFIX, json.dumps(kip))
+    return yard.journal.mailbox.append(paths.CHUNK_PREFIX, json.dumps(kip))
 
 
 def chunks(yard: Yard) -> list[str]:
-    return yard.journal.tree.children(paths.REASSIGN_CHUNKS)
+    return yard.journal.mailbox.children(paths.REASSIGN_CHUNKS)
 
 
 def test_a_chunk_that_a_person_wrote_is_carried_out_and_deleted(yard: Yard) -> None:
     written = write(yard, "t-0 23")
     assert yard.look().events == {"request"}
-    assert yard.journal.tree.get(written.path) is None
+    assert read_one(yard.journal.mailbox, written.path) is None
     (name,) = chunks(yard)
-    node = present(yard.journal.tree.get(paths.chunk(name)))
+    node = present(read_one(yard.journal.mailbox, paths.chunk(name)))
     assert not Chunk.from_node(node).is_auto_generated
     assert Chunk.from_node(node).plan is not None
     said = yard.run()
@@ -232,7 +233,7 @@ def test_the_next_chunk_begins_when_the_one_before_has_ended(yard: Yard) -> None
     said = yard.look().sentences
     assert yard.in_flight() == ["t-0"]
     assert f"{second.path} waits: the chunk before it is in progress." in said
-    assert yard.journal.tree.get(second.path) is not None
+    assert read_one(yard.journal.mailbox, second.path) is not None
     seen: set[tuple[str, ...]] = set()
     for _ in range(60):
         seen.add(tuple(yard.in_flight()))
@@ -244,23 +245,23 @@ def test_the_next_chunk_begins_when_the_one_before_has_ended(yard: Yard) -> None
 
 
 def test_chunks_are_taken_by_their_numbers_and_other_names_last(yard: Yard) -> None:
-    tree, read = yard.journal.tree, ManualChunks(yard.journal.tree)
+    mailbox, read = yard.journal.mailbox, ManualChunks(yard.journal.mailbox)
     text = json.dumps({"partitions": [], "isAutoGenerated": False})
     for name in ("by-hand", "another", "chunk_10", "chunk_9"):
-        tree.create(paths.chunk(name), text)
+        create_document(mailbox, paths.chunk(name), text)
     order = []
     while (found := read.read_next(())) is not None:
         order.append(found.node.path.rpartition("/")[2])
-        tree.delete(found.node.path, version=0)
+        delete_document(mailbox, found.node.path)
     assert order == ["chunk_9", "chunk_10", "by-hand", "another"]
 
 
 def test_of_chunks_that_were_created_by_one_statement_the_name_decides(yard: Yard) -> None:
-    tree: Any = yard.journal.tree
+    mailbox: Any = yard.journal.mailbox
     text = json.dumps({"partitions": [], "isAutoGenerated": False})
     for name in ("by-hand", "chunk_07", "another", "chunk_7"):
-        tree._nodes[paths.chunk(name)] = Node(paths.chunk(name), text, 0, 7, 7, 7, 7)
-    waiting = ManualChunks(tree).read_waiting(())
+        mailbox._nodes[paths.chunk(name)] = Node(paths.chunk(name), text, 0, 7, 7, 7, 7)
+    waiting = ManualChunks(mailbox).read_waiting(())
     assert [each.node.path.rpartition("/")[2] for each in waiting] == ["chunk_07", "chunk_7", "another", "by-hand"]
 
 
@@ -288,7 +289,7 @@ def test_status_says_that_one_waits_for_the_plan_that_moves_its_partition_or_to_
     yard = Yard("t: 123 231")
     plan = yard.publish([move("t-0", "123", "423")], operation="apply")
     write(yard, "t-0 243")
-    yard.journal.tree.create_sequential(paths.CHUNK_PREFIX, "{")
+    yard.journal.mailbox.append(paths.CHUNK_PREFIX, "{")
     assert why(yard) == [
         f"because t-0 is moved by plan {plan.digest[:12]} (apply) until it ends",
         "to be refused, because it cannot be read",
@@ -305,10 +306,10 @@ def test_status_says_that_a_chunk_whose_plan_is_there_is_executed_by_it() -> Non
     wrapped(first, quiet).poll()
     yard = Yard()
     written = write(yard, "t-0 23")
-    deleted = next(at for at in range(len(quiet.calls) - 1, 0, -1) if quiet.calls[at] == "tree.delete")
+    deleted = next(at for at in range(len(quiet.calls) - 1, 0, -1) if quiet.calls[at] == "mailbox.delete")
     with pytest.raises(Died):
         wrapped(yard, Faults(deleted, "dies before")).poll()
-    assert yard.journal.tree.get(written.path) is not None
+    assert read_one(yard.journal.mailbox, written.path) is not None
     (running,) = yard.journal.plans.unfinished()
     assert why(yard) == [f"for plan {running.digest[:12]}, which executes it"]
 
@@ -330,7 +331,7 @@ def test_a_plans_own_chunks_are_left_to_that_plan() -> None:
 
 
 def test_what_a_publication_that_died_left_behind_is_not_carried_out(yard: Yard) -> None:
-    yard.journal.tree.create_sequential(
+    yard.journal.mailbox.append(
         paths.CHUNK_PREFIX,
         json.dumps({"partitions": json.loads(document(["t-0 23"]))["partitions"], "plan": "a" * 64, "chunk": 0}),
     )
@@ -345,11 +346,11 @@ def test_what_a_publication_that_died_left_behind_is_not_carried_out(yard: Yard)
 
 @pytest.mark.parametrize("path", [paths.REQUEST_PREFIX, paths.CHUNK_PREFIX, paths.REASSIGN_QUEUE])
 def test_while_reassignments_are_disabled_every_document_waits(yard: Yard, path: str) -> None:
-    node = yard.journal.tree.create(path, document(["t-0 23"]))
+    node = create_document(yard.journal.mailbox, path, document(["t-0 23"]))
     disable_reassignment(yard.journal, who=WATCH, reason="an audit")
     (said,) = yard.look().sentences
     assert said.startswith(f"{node.path} waits: reassignments are disabled")
-    assert (yard.journal.tree.get(node.path), yard.in_flight()) == (node, [])
+    assert (read_one(yard.journal.mailbox, node.path), yard.in_flight()) == (node, [])
     enable_reassignment(yard.journal, who=WATCH)
     yard.run()
     assert yard.replicas("t-0") == (2, 3)
@@ -371,7 +372,7 @@ def test_while_reassignments_are_disabled_every_document_waits(yard: Yard, path:
 def test_one_that_cannot_be_carried_out_is_refused_with_the_reason_and_quarantined(
     yard: Yard, text: str, why: str
 ) -> None:
-    written = yard.journal.tree.create_sequential(paths.CHUNK_PREFIX, text)
+    written = yard.journal.mailbox.append(paths.CHUNK_PREFIX, text)
     (said,) = [line for line in yard.look().sentences if written.path in line]
     assert said.startswith(f"{written.path} was not executed: {written.path}")
     assert why in said
@@ -386,14 +387,14 @@ def test_one_that_cannot_be_carried_out_is_refused_with_the_reason_and_quarantin
 
 @pytest.mark.parametrize("path", [paths.CHUNK_PREFIX, paths.REASSIGN_QUEUE])
 def test_a_partition_that_cannot_be_moved_is_refused_and_the_others_move(yard: Yard, path: str) -> None:
-    node = yard.journal.tree.create(path, document(["x-0 12", "t-0 29", "t-1 234"]))
+    node = create_document(yard.journal.mailbox, path, document(["x-0 12", "t-0 29", "t-1 234"]))
     refused = [line for line in yard.run() if "refused" in line]
     assert refused == [
         f"{node.path} asks to move x-0 to [1, 2]: refused, there is no such partition.",
         f"{node.path} asks to move t-0 to [2, 9]: refused, the cluster has no broker 9.",
     ]
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 2), (2, 3, 4))
-    assert yard.journal.tree.get(node.path) is None
+    assert read_one(yard.journal.mailbox, node.path) is None
 
 
 @pytest.mark.parametrize("kind", ["dies before", "dies after"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,9 +27,10 @@ from kafka_steward.errors import JournalError, RequestError
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import Request
-from kafka_steward.journal.tree import MAX_BYTES, Node, remove
+from kafka_steward.journal.mailbox import MAX_BYTES, Node, delete_one, read_one
 from tests.crash import Died, Faults
-from tests.memory_tree import MemoryTree
+from tests.documents import change_document, create_document, delete_document
+from tests.memory_mailbox import MemoryMailbox
 from tests.present import present
 from tests.protocol.simulated_watch import WATCH, Yard, document
 from tests.protocol.test_failover import wrapped
@@ -46,74 +47,74 @@ def with_log_dirs(*names: str) -> str:
 
 
 @pytest.fixture
-def tree() -> MemoryTree:
-    return MemoryTree(lambda: 5)
+def mailbox() -> MemoryMailbox:
+    return MemoryMailbox(lambda: 5)
 
 
-def put(tree: MemoryTree, *names: str) -> None:
+def put(mailbox: MemoryMailbox, *names: str) -> None:
     for name in names:
-        tree.create(f"{paths.REASSIGNMENT_REQUESTS}/{name}", ONE)
+        create_document(mailbox, f"{paths.REASSIGNMENT_REQUESTS}/{name}", ONE)
 
 
-def names(tree: MemoryTree) -> list[str]:
-    return [paper.node.path.rpartition("/")[2] for paper in read_requests(tree)[0]]
+def names(mailbox: MemoryMailbox) -> list[str]:
+    return [paper.node.path.rpartition("/")[2] for paper in read_requests(mailbox)[0]]
 
 
-def test_requests_are_read_by_number_and_those_without_one_after_them_by_creation(tree: MemoryTree) -> None:
-    put(tree, "zebra", "request_10", "request_x", "request_9", "0", "request_0000000011", "request_2")
-    assert names(tree) == ["request_2", "request_9", "request_10", "request_0000000011", "zebra", "request_x", "0"]
+def test_requests_are_read_by_number_and_those_without_one_after_them_by_creation(mailbox: MemoryMailbox) -> None:
+    put(mailbox, "zebra", "request_10", "request_x", "request_9", "0", "request_0000000011", "request_2")
+    assert names(mailbox) == ["request_2", "request_9", "request_10", "request_0000000011", "zebra", "request_x", "0"]
 
 
-def test_requests_that_one_statement_made_are_read_by_path(tree: MemoryTree) -> None:
+def test_requests_that_one_statement_made_are_read_by_path(mailbox: MemoryMailbox) -> None:
     for name in ("b", "a", "c"):
         path = f"{paths.REASSIGNMENT_REQUESTS}/{name}"
-        tree._nodes[path] = Node(path, ONE, 0, 7, 7, 7, 7)
-    assert names(tree) == ["a", "b", "c"]
+        mailbox._nodes[path] = Node(path, ONE, 0, 7, 7, 7, 7)
+    assert names(mailbox) == ["a", "b", "c"]
 
 
-def test_of_more_than_a_thousand_requests_a_thousand_are_read_at_once(tree: MemoryTree) -> None:
-    put(tree, *(f"request_{number}" for number in range(1_001)))
-    assert names(tree) == [f"request_{number}" for number in range(1_000)]
+def test_of_more_than_a_thousand_requests_a_thousand_are_read_at_once(mailbox: MemoryMailbox) -> None:
+    put(mailbox, *(f"request_{number}" for number in range(1_001)))
+    assert names(mailbox) == [f"request_{number}" for number in range(1_000)]
 
 
-def test_of_many_the_oldest_are_read_and_others_wait(tree: MemoryTree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_the_oldest_are_read_and_others_wait(mailbox: MemoryMailbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_documents, "BATCH", 3)
-    put(tree, "by-hand", *(f"request_{number}" for number in (12, 3, 7, 30)))
-    assert names(tree) == ["request_3", "request_7", "request_12"]
+    put(mailbox, "by-hand", *(f"request_{number}" for number in (12, 3, 7, 30)))
+    assert names(mailbox) == ["request_3", "request_7", "request_12"]
     for number in (3, 7, 12):
-        tree.delete(f"{paths.REASSIGNMENT_REQUESTS}/request_{number}", version=0)
-    assert names(tree) == ["request_30", "by-hand"]
+        delete_document(mailbox, f"{paths.REASSIGNMENT_REQUESTS}/request_{number}")
+    assert names(mailbox) == ["request_30", "by-hand"]
 
 
-def test_beside_one_that_someone_deletes_meanwhile_the_numbered_are_read_and_the_others_wait(
-    tree: MemoryTree, monkeypatch: pytest.MonkeyPatch
+def test_one_that_someone_deletes_meanwhile_holds_up_no_other(
+    mailbox: MemoryMailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(tree, "request_1", "by-hand")
-    monkeypatch.setattr(tree, "children", lambda _: ["by-hand", "gone", "request_1", "request_2"])
-    assert names(tree) == ["request_1"]
-    assert read_requests(tree)[1]
+    put(mailbox, "request_1", "by-hand")
+    monkeypatch.setattr(mailbox, "children", lambda _: ["by-hand", "gone", "request_1", "request_2"])
+    assert names(mailbox) == ["request_1", "by-hand"]
+    assert read_requests(mailbox)[1]
 
 
 def test_of_those_without_a_number_the_oldest_are_read_whatever_their_names(
-    tree: MemoryTree, monkeypatch: pytest.MonkeyPatch
+    mailbox: MemoryMailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_documents, "BATCH", 3)
-    put(tree, "zebra", "yak", "request_7", "ant", "bee")
-    assert names(tree) == ["request_7", "zebra", "yak"]
-    assert read_requests(tree)[1]
+    put(mailbox, "zebra", "yak", "request_7", "ant", "bee")
+    assert names(mailbox) == ["request_7", "zebra", "yak"]
+    assert read_requests(mailbox)[1]
 
 
-def test_of_those_without_a_number_no_more_than_a_megabyte_is_read_at_once(tree: MemoryTree) -> None:
+def test_of_those_without_a_number_no_more_than_a_megabyte_is_read_at_once(mailbox: MemoryMailbox) -> None:
     for name in ("request_1", "zebra", "ant", "bee"):
-        tree.create(f"{paths.REASSIGNMENT_REQUESTS}/{name}", document(["t-0 23"], padding="x" * 400_000))
-    assert names(tree) == ["request_1", "zebra", "ant"]
-    assert read_requests(tree)[1]
+        create_document(mailbox, f"{paths.REASSIGNMENT_REQUESTS}/{name}", document(["t-0 23"], padding="x" * 400_000))
+    assert names(mailbox) == ["request_1", "zebra", "ant"]
+    assert read_requests(mailbox)[1]
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-def test_a_document_says_what_it_asks_for_by_which_route_and_where_it_is(tree: MemoryTree, legacy: bool) -> None:
-    node = tree.create_sequential(paths.REQUEST_PREFIX, document(["t-1 345", "t-0 23"], legacy=legacy))
-    (paper,), _ = read_requests(tree)
+def test_a_document_says_what_it_asks_for_by_which_route_and_where_it_is(mailbox: MemoryMailbox, legacy: bool) -> None:
+    node = mailbox.append(paths.REQUEST_PREFIX, document(["t-1 345", "t-0 23"], legacy=legacy))
+    (paper,), _ = read_requests(mailbox)
     assert (paper.node, paper.parse_error) == (node, "")
     assert paper.document_id == f"{node.path}@{node.created_id}"
     assert paper.requested == [
@@ -122,10 +123,10 @@ def test_a_document_says_what_it_asks_for_by_which_route_and_where_it_is(tree: M
     ]
 
 
-def test_the_queue_is_one_document(tree: MemoryTree) -> None:
-    assert read_queue(tree) is None
-    node = tree.create(paths.REASSIGN_QUEUE, ONE)
-    paper = present(read_queue(tree))
+def test_the_queue_is_one_document(mailbox: MemoryMailbox) -> None:
+    assert read_queue(mailbox) is None
+    node = create_document(mailbox, paths.REASSIGN_QUEUE, ONE)
+    paper = present(read_queue(mailbox))
     assert (paper.node, paper.requested) == (node, [RequestedAssignment(T0, (2, 3), node.path)])
 
 
@@ -142,17 +143,17 @@ def test_the_queue_is_one_document(tree: MemoryTree) -> None:
     ],
     ids=["twice", "log directories", "no object", "too long"],
 )
-def test_what_cannot_be_done_is_a_fault(tree: MemoryTree, text: str, fault: str) -> None:
+def test_what_cannot_be_done_is_a_fault(mailbox: MemoryMailbox, text: str, fault: str) -> None:
     node = Node(paths.REASSIGN_QUEUE, text, 0, 7, 7, 7, 7)
-    tree._nodes[node.path] = node  # as one SQL insert may
-    paper = present(read_queue(tree))
+    mailbox._nodes[node.path] = node  # as one SQL insert may
+    paper = present(read_queue(mailbox))
     assert (paper.node, paper.requested, paper.parse_error) == (node, (), fault.format(path=node.path))
 
 
-def test_one_that_is_as_long_as_a_document_may_be_is_read(tree: MemoryTree) -> None:
+def test_one_that_is_as_long_as_a_document_may_be_is_read(mailbox: MemoryMailbox) -> None:
     text = document(["t-0 23"], padding="")
-    tree.create(paths.REASSIGN_QUEUE, text.replace('""', f'"{"x" * (MAX_BYTES - len(text))}"'))
-    paper = present(read_queue(tree))
+    create_document(mailbox, paths.REASSIGN_QUEUE, text.replace('""', f'"{"x" * (MAX_BYTES - len(text))}"'))
+    paper = present(read_queue(mailbox))
     assert (len(paper.node.data), paper.parse_error) == (MAX_BYTES, "")
 
 
@@ -160,12 +161,12 @@ def test_one_that_is_as_long_as_a_document_may_be_is_read(tree: MemoryTree) -> N
     ("log_dirs", "accepted"),
     [(("any", "any"), True), (("/d1", "any"), True), (("any",), False), (("/d1", 2), False), ("any", False)],
 )
-def test_log_directories_are_one_for_each_replica(tree: MemoryTree, log_dirs: Any, accepted: bool) -> None:
+def test_log_directories_are_one_for_each_replica(mailbox: MemoryMailbox, log_dirs: Any, accepted: bool) -> None:
     text = json.dumps({"partitions": [{"topic": "t", "partition": 0, "replicas": [2, 3], "log_dirs": log_dirs}]})
-    tree.create(paths.REASSIGN_QUEUE, text)
-    tree.create_sequential(paths.REQUEST_PREFIX, text)
-    tree.create_sequential(paths.CHUNK_PREFIX, text)
-    read = (read_queue(tree), read_requests(tree)[0][0], ManualChunks(tree).read_next(()))
+    create_document(mailbox, paths.REASSIGN_QUEUE, text)
+    mailbox.append(paths.REQUEST_PREFIX, text)
+    mailbox.append(paths.CHUNK_PREFIX, text)
+    read = (read_queue(mailbox), read_requests(mailbox)[0][0], ManualChunks(mailbox).read_next(()))
     named = {(T0, 2): "/d1"} if accepted and log_dirs[0] == "/d1" else {}
     for paper in read:
         assert paper is not None
@@ -203,12 +204,12 @@ class Interrupted:
 
 def interrupted(yard: Yard, at: int, act: Callable[[], None]) -> tuple[DocumentController, Interrupted]:
     """A watch that is interrupted before one of its calls to the tree."""
-    tree = Interrupted(yard.journal.tree, at, act)
+    mailbox = Interrupted(yard.journal.mailbox, at, act)
     plans, audit = yard.journal.plans, yard.journal.audit
     journal = journal_over(
-        yard.simulator.cluster_id, tree, yard.journal.state, plans._table, audit._table, plans._plans
+        yard.simulator.cluster_id, mailbox, yard.journal.state, plans._table, audit._table, plans._plans
     )
-    return DocumentController(yard.simulator, journal, yard.settings, WATCH), tree
+    return DocumentController(yard.simulator, journal, yard.settings, WATCH), mailbox
 
 
 def with_two_requests(*, superseding: bool) -> tuple[Yard, str]:
@@ -273,14 +274,14 @@ def test_after_a_watch_died_at_any_call_a_request_is_withdrawn_or_carried_out_on
 
 def test_one_that_is_accepted_says_so_before_its_plan_is_there(yard: Yard) -> None:
     node = yard.ask("t-0 23", padding=" ö")
-    (asked,), _ = read_requests(yard.journal.tree)
-    accepted = present(mark_accepted(yard.journal.tree, asked))
+    (asked,), _ = read_requests(yard.journal.mailbox)
+    accepted = present(mark_accepted(yard.journal.mailbox, asked))
     assert Request.from_node(accepted).accepted
     assert '"padding":" ö"' in accepted.data
     assert accepted.created_id == node.created_id
     with pytest.raises(RequestError, match="has been accepted, and its plan is about to be published; to stop it"):
         request_remove(yard.journal, node.path.rpartition("/")[2], who=ADA)
-    assert yard.journal.tree.get(node.path) == accepted
+    assert read_one(yard.journal.mailbox, node.path) == accepted
     yard.run()
     assert (yard.replicas("t-0"), yard.requests()) == ((2, 3), [])
 
@@ -288,14 +289,14 @@ def test_one_that_is_accepted_says_so_before_its_plan_is_there(yard: Yard) -> No
 def test_one_that_is_refused_or_needs_nothing_is_not_marked(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     yard.ask("t-0 29")
     yard.ask("t-0 12")
-    change = yard.journal.tree.set
+    put = yard.journal.mailbox.put
     changed: list[str] = []
 
-    def noted(path: str, data: str, *, version: int) -> Any:
-        changed.append(path)
-        return change(path, data, version=version)
+    def noted(texts: Mapping[str, str], seen: Collection[Node] = ()) -> Any:
+        changed.extend(node.path for node in seen)
+        return put(texts, seen)
 
-    monkeypatch.setattr(yard.journal.tree, "set", noted)
+    monkeypatch.setattr(yard.journal.mailbox, "put", noted)
     yard.look()
     assert yard.requests() == []
     assert [path for path in changed if path.startswith(paths.REASSIGNMENT_REQUESTS)] == []
@@ -305,15 +306,17 @@ def test_one_that_is_refused_or_needs_nothing_is_not_marked(yard: Yard, monkeypa
 def test_one_that_cannot_hold_the_mark_is_executed(yard: Yard, kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = document(["t-0 23"]).replace(" ", "")
     fill = MAX_BYTES - len(text) - len(',"x":""') if kept == "too long" else 0
-    node = yard.journal.tree.create(f"{paths.REASSIGNMENT_REQUESTS}/by-hand", f'{text[:-1]},"x":"{"x" * fill}"}}')
-    change = yard.journal.tree.set
+    node = create_document(
+        yard.journal.mailbox, f"{paths.REASSIGNMENT_REQUESTS}/by-hand", f'{text[:-1]},"x":"{"x" * fill}"}}'
+    )
+    put = yard.journal.mailbox.put
 
-    def refuse(path: str, data: str, *, version: int) -> Any:
-        if path == node.path and kept == "not ours":
+    def refuse(texts: Mapping[str, str], seen: Collection[Node] = ()) -> Any:
+        if node in seen and kept == "not ours":
             raise JournalError("ZooKeeper does not let us change it.")
-        return change(path, data, version=version)
+        return put(texts, seen)
 
-    monkeypatch.setattr(yard.journal.tree, "set", refuse)
+    monkeypatch.setattr(yard.journal.mailbox, "put", refuse)
     yard.run()
     assert (yard.replicas("t-0"), yard.requests()) == ((2, 3), [])
 
@@ -321,21 +324,21 @@ def test_one_that_cannot_hold_the_mark_is_executed(yard: Yard, kept: str, monkey
 def test_one_that_changes_while_it_is_removed_is_removed(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     name = yard.ask("t-0 23").path.rpartition("/")[2]
     path = f"{paths.REASSIGNMENT_REQUESTS}/{name}"
-    delete = yard.journal.tree.delete
+    delete = yard.journal.mailbox.delete
 
-    def changed_before(path: str, *, version: int) -> None:
-        monkeypatch.setattr(yard.journal.tree, "delete", delete)
-        yard.journal.tree.set(path, document(["t-0 24"]), version=version)
-        delete(path, version=version)
+    def changed_before(nodes: Sequence[Node]) -> list[Node]:
+        monkeypatch.setattr(yard.journal.mailbox, "delete", delete)
+        change_document(yard.journal.mailbox, path, document(["t-0 24"]))
+        return delete(nodes)
 
-    monkeypatch.setattr(yard.journal.tree, "delete", changed_before)
+    monkeypatch.setattr(yard.journal.mailbox, "delete", changed_before)
     request_remove(yard.journal, name, who=ADA)
-    assert yard.journal.tree.get(path) is None
+    assert read_one(yard.journal.mailbox, path) is None
 
 
 def test_a_mark_is_not_set_on_what_was_removed(yard: Yard) -> None:
     node = yard.ask("t-0 23")
-    (asked,), _ = read_requests(yard.journal.tree)
-    assert remove(yard.journal.tree, node)
-    assert mark_accepted(yard.journal.tree, asked) is None
+    (asked,), _ = read_requests(yard.journal.mailbox)
+    assert delete_one(yard.journal.mailbox, node)
+    assert mark_accepted(yard.journal.mailbox, asked) is None
     assert yard.requests() == []

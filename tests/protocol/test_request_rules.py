@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +44,9 @@ from kafka_steward.execution.plans.cancel import send_cancel_signal
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.kip_documents import CancelRequest, Request
+from kafka_steward.journal.mailbox import Node, read_one
 from kafka_steward.journal.records import Cause, MoveRow, MoveState
+from tests.documents import change_document, create_document
 from tests.present import present
 from tests.protocol.simulated_watch import Yard, document
 from tests.simulator import Simulator
@@ -368,8 +370,8 @@ def test_the_queue_and_what_was_started_from_it_are_verified_together() -> None:
     assert status.queue is not None
     assert status.queue.why.startswith("for plan ")
     # What is added to it, or given another target there, is what counts.
-    node = present(yard.journal.tree.get(paths.REASSIGN_QUEUE))
-    yard.journal.tree.set(node.path, document(["t-0 23", "t-1 245"]), version=node.version)
+    node = present(read_one(yard.journal.mailbox, paths.REASSIGN_QUEUE))
+    change_document(yard.journal.mailbox, node.path, document(["t-0 23", "t-1 245"]))
     assert [each.replicas for each in queued_partitions(yard.journal)] == [(2, 3), (2, 4, 5)]
     queue_remove(yard.journal, who=WHO)
     yard.run()
@@ -392,16 +394,16 @@ def test_a_request_is_withdrawn_before_it_is_accepted_only(yard: Yard) -> None:
 
 def test_a_request_that_a_plan_executes_already_is_not_said_to_be_withdrawn(yard: Yard) -> None:
     name, _ = request_add(yard.journal, document(["t-0 23"]), who=WHO)
-    node = present(yard.journal.tree.get(f"{paths.REASSIGNMENT_REQUESTS}/{name}"))
-    remove = yard.journal.tree.delete
+    node = present(read_one(yard.journal.mailbox, f"{paths.REASSIGNMENT_REQUESTS}/{name}"))
+    remove = yard.journal.mailbox.delete
 
-    def accepted_before(path: str, *, version: int) -> None:
-        yard.journal.tree.delete = remove  # type: ignore[method-assign]
+    def accepted_before(nodes: Sequence[Node]) -> list[Node]:
+        yard.journal.mailbox.delete = remove  # type: ignore[method-assign]
         yard.look()  # another process publishes the plan at this moment, and dies before it deletes the request
-        yard.journal.tree.create(path, node.data)
-        remove(path, version=version)
+        create_document(yard.journal.mailbox, node.path, node.data)
+        return remove(nodes)
 
-    yard.journal.tree.delete = accepted_before  # type: ignore[method-assign]
+    yard.journal.mailbox.delete = accepted_before  # type: ignore[method-assign]
     with pytest.raises(RequestError, match=r"is executed by plan [0-9a-f]{12}; to stop that, cancel the plan"):
         request_remove(yard.journal, name, who=WHO)
 
@@ -429,14 +431,14 @@ def test_what_is_no_reassignment_is_one_sentence_and_nothing_is_written(yard: Ya
         with pytest.raises(RequestError, match=says) as caught:
             add(yard.journal, text, who=WHO)
         assert "\n" not in str(caught.value)
-    assert yard.journal.tree.get(paths.REASSIGN_QUEUE) is None
+    assert read_one(yard.journal.mailbox, paths.REASSIGN_QUEUE) is None
     assert yard.requests() == []
     assert yard.journal.audit.rows() == []
 
 
 def test_kip_236s_other_format_is_taken_and_written_in_kafkas(yard: Yard) -> None:
     request_add(yard.journal, '{"version": 1, "assignments": {"t": {"0": [2, 3]}}}', who=WHO)
-    node = present(yard.journal.tree.get(f"{paths.REASSIGNMENT_REQUESTS}/{yard.requests()[0]}"))
+    node = present(read_one(yard.journal.mailbox, f"{paths.REASSIGNMENT_REQUESTS}/{yard.requests()[0]}"))
     assert [each.replicas for each in Request.from_node(node).partitions] == [(2, 3)]
     assert '"partitions"' in node.data
 

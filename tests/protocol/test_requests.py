@@ -17,8 +17,9 @@ from kafka_steward.execution.plans.lifecycle import abandon_plan
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.kip_documents import Chunk, Request
+from kafka_steward.journal.mailbox import Node, read_one
 from kafka_steward.journal.records import PlanStatus
-from kafka_steward.journal.tree import Node
+from tests.documents import create_document
 from tests.present import present
 from tests.protocol.simulated_watch import Yard, document
 from tests.rings import tried
@@ -32,20 +33,20 @@ def test_a_request_is_carried_out_and_can_be_followed_in_the_tree(yard: Yard) ->
     assert yard.look().events == {"request"}
     record = present(yard.record("t-0"))
     assert (record.original_replicas, record.replicas, record.top, record.legacy) == ((1, 2), (2, 3), 2, False)
-    (chunk,) = yard.journal.tree.children(paths.REASSIGN_CHUNKS)
-    assert not Chunk.from_node(present(yard.journal.tree.get(paths.chunk(chunk)))).is_auto_generated
+    (chunk,) = yard.journal.mailbox.children(paths.REASSIGN_CHUNKS)
+    assert not Chunk.from_node(present(read_one(yard.journal.mailbox, paths.chunk(chunk)))).is_auto_generated
     assert yard.requests() == []
     assert yard.in_flight() == ["t-0"]
     yard.run()
     assert yard.replicas("t-0") == (2, 3)
     assert yard.record("t-0") is None
-    assert yard.journal.tree.children(paths.REASSIGN_CHUNKS) == []
+    assert yard.journal.mailbox.children(paths.REASSIGN_CHUNKS) == []
     assert yard.journal.slot.holders() == ()
 
 
 def test_both_of_the_kips_formats_are_understood(yard: Yard) -> None:
     yard.ask("t-0 23")
-    yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, '{"version":1,"assignments":{"t":{"1":[2,3,4]}}}')
+    yard.journal.mailbox.append(paths.REQUEST_PREFIX, '{"version":1,"assignments":{"t":{"1":[2,3,4]}}}')
     yard.run()
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((2, 3), (2, 3, 4))
 
@@ -57,8 +58,7 @@ def test_directories_that_a_document_names_are_judged_by_those_of_the_brokers(ya
         {"topic": "t", "partition": 1, "replicas": [2, 3, 4], "log_dirs": ["any", "/disk-2", "any"]},
     ]
     text = json.dumps({"partitions": entries})
-    put = yard.journal.tree.create if path == paths.REASSIGN_QUEUE else yard.journal.tree.create_sequential
-    node = put(path, text)
+    node = yard.write(path, text)
     said = yard.look().sentences
     note = (
         f'{node.path} names a log directory (KIP-113) for t-0 on broker 3; it is taken as "any": the broker chooses '
@@ -100,13 +100,13 @@ def test_requests_for_the_same_partition_by_two_routes_the_later_is_refused_with
 def test_12_to_23_to_24_leaves_3_at_once(yard: Yard) -> None:
     yard.ask("t-0 23")
     yard.look()
-    first = yard.journal.tree.get(paths.reassignment(T0))
+    first = read_one(yard.journal.mailbox, paths.reassignment(T0))
     dropped = kip_drop(assigned=(1, 2, 3), isr=(1, 2), leader=1, top=2)
     assert dropped == {3}
     yard.ask("t-0 24")
     yard.look()
     assert not dropped & set(yard.replicas("t-0"))
-    again = yard.journal.tree.get(paths.reassignment(T0))
+    again = read_one(yard.journal.mailbox, paths.reassignment(T0))
     assert first is not None
     assert again is not None
     assert again.created_id == first.created_id  # the same reassignment
@@ -146,7 +146,7 @@ def test_no_intermediate_replica_is_left_whatever_is_asked_for(
         yard.simulator.tick(ticks)
     yard.run()
     assert yard.replicas("t-0") == wanted[-1][0]
-    assert yard.journal.tree.children(paths.REASSIGNMENTS) == []
+    assert yard.journal.mailbox.children(paths.REASSIGNMENTS) == []
 
 
 def test_asking_for_the_old_replicas_is_how_one_partition_is_cancelled(yard: Yard) -> None:
@@ -155,7 +155,7 @@ def test_asking_for_the_old_replicas_is_how_one_partition_is_cancelled(yard: Yar
     yard.ask("t-0 12")
     yard.run()
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 2), (2, 3, 4))
-    assert yard.journal.tree.children(paths.REASSIGNMENTS) == []
+    assert yard.journal.mailbox.children(paths.REASSIGNMENTS) == []
 
 
 def test_top_below_min_insync_replicas_is_ignored_with_a_warning(yard: Yard) -> None:
@@ -175,8 +175,7 @@ def test_a_partition_without_a_leader_is_refused_with_what_brings_one_back_and_k
     yard.simulator.topic_settings["t"]["min.insync.replicas"] = "3"  # a higher one is no advice here
     for broker in (3, 5):
         yard.simulator.kill(broker)
-    put = yard.journal.tree.create if path == paths.REASSIGN_QUEUE else yard.journal.tree.create_sequential
-    put(path, document(["t-0 124", "t-1 14"]))
+    yard.write(path, document(["t-0 124", "t-1 14"]))
     said = yard.run()
     why = "asks to move t-1 to [1, 4]: refused, it has no leader to copy from; bring back its broker 5."
     assert any(line.endswith(why) for line in said), said
@@ -209,8 +208,7 @@ def test_a_target_that_apply_refuses_is_refused_and_holds_up_nothing(path: str, 
     yard = Yard("t: 12 13")
     yard.simulator.topic_settings["t"]["min.insync.replicas"] = "2"
     yard.simulator.cordoned.add(4)
-    put = yard.journal.tree.create if path == paths.REASSIGN_QUEUE else yard.journal.tree.create_sequential
-    put(path, document(["t-0 15", wanted]))
+    yard.write(path, document(["t-0 15", wanted]))
     said = yard.run()
     assert any(f": refused, {why}" in line for line in said), said
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 5), (1, 3))
@@ -270,7 +268,7 @@ def test_what_holds_up_one_plan_and_another_is_reported_of_both() -> None:
         yard.look()
         yard.simulator.topics[TopicPartition("t", number)].isr = {3}
     yard.simulator.kill(1)
-    invalid = yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, "[]")
+    invalid = yard.journal.mailbox.append(paths.REQUEST_PREFIX, "[]")
     yard.ask("t-0 25", "t-1 25")
     why = "KIP-236: none of the original replicas is in sync, so a cancel would take it offline"
     said = yard.look().sentences
@@ -344,23 +342,23 @@ def test_a_request_does_not_overtake_an_earlier_one_that_waits(yard: Yard) -> No
 
 def test_of_a_queue_what_a_dags_plan_moves_stays_in_it_until_that_has_ended(yard: Yard) -> None:
     rebalance = published(yard, move("t-1", "231", "234"))
-    yard.journal.tree.create(paths.REASSIGN_QUEUE, document(["t-0 14", "t-1 235"]))
+    create_document(yard.journal.mailbox, paths.REASSIGN_QUEUE, document(["t-0 14", "t-1 235"]))
     sentences = yard.look().sentences
     why = f"t-1 is moved by plan {rebalance[:12]} (rebalance) until it ends"
     assert f"/admin/reassign_partitions_queue: 1 of 2 partitions wait: {why}." in sentences
     assert yard.in_flight() == ["t-0"]
-    queue = present(yard.journal.tree.get(paths.REASSIGN_QUEUE))
+    queue = present(read_one(yard.journal.mailbox, paths.REASSIGN_QUEUE))
     assert [str(each.topic_partition) for each in Request.from_node(queue).partitions] == ["t-1"]
     for _ in range(30):
         yard.simulator.tick()
         yard.look()
     assert yard.replicas("t-0") == (1, 4)
     assert yard.journal.slot.holders() == (rebalance,), "the plan of the queue's first partition has ended"
-    assert yard.journal.tree.get(paths.REASSIGN_QUEUE) == queue
+    assert read_one(yard.journal.mailbox, paths.REASSIGN_QUEUE) == queue
     abandon_plan(yard.journal, rebalance, WHO, "for the test")
     yard.run()
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 4), (2, 3, 5))
-    assert yard.journal.tree.get(paths.REASSIGN_QUEUE) is None
+    assert read_one(yard.journal.mailbox, paths.REASSIGN_QUEUE) is None
 
 
 def test_a_heal_goes_before_what_was_asked_for_which_goes_on_after_it() -> None:
@@ -392,7 +390,7 @@ INVALID = {
 
 @pytest.mark.parametrize("text", INVALID)
 def test_a_request_that_cannot_be_read_is_deleted_and_reported_and_holds_up_nobody(yard: Yard, text: str) -> None:
-    bad = yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, text)
+    bad = yard.journal.mailbox.append(paths.REQUEST_PREFIX, text)
     yard.ask("t-0 23")
     said = yard.run()
     assert said[0].startswith(f"{bad.path} was not executed: ")
@@ -426,8 +424,8 @@ def test_a_document_of_a_megabyte_is_read(yard: Yard) -> None:
 def test_one_larger_than_a_document_is_refused_and_its_beginning_kept(yard: Yard) -> None:
     text = document(["t-0 24"], padding="ö" * 300_000)  # escaped: 1.8 MB
     path = f"{paths.REASSIGNMENT_REQUESTS}/by-hand"
-    tree: Any = yard.journal.tree
-    tree._nodes[path] = Node(path, text, 0, 7, 7, 7, 7)  # as one SQL insert may
+    mailbox: Any = yard.journal.mailbox
+    mailbox._nodes[path] = Node(path, text, 0, 7, 7, 7, 7)  # as one SQL insert may
     yard.ask("t-0 23")
     said = yard.run()
     assert "has more than the 1000000 bytes of a document; split it into several." in said[0]

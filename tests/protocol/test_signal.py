@@ -22,8 +22,10 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.kip_documents import InFlight
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
+from tests.documents import create_document, delete_document
 from tests.present import present
 from tests.protocol.simulated_watch import WATCH, Yard, document, foreign
 from tests.simulated_plan import WHO, World, memory_journal, move, plan_of
@@ -37,13 +39,13 @@ def test_an_empty_signal_cancels_all_that_is_pending_and_goes(yard: Yard) -> Non
     yard.look()
     yard.ask("t-1 234")
     yard.look()
-    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
+    create_document(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS, "")
     assert yard.look().events == {"cancel"}
     yard.run()
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 2), (2, 3, 1))
     assert {record.status for record in yard.journal.plans.latest(5)} == {PlanStatus.CANCELLED}
-    assert yard.journal.tree.get(paths.CANCEL_IN_PROGRESS) is None
-    assert yard.journal.tree.children(paths.REASSIGNMENTS) == []
+    assert read_one(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS) is None
+    assert yard.journal.mailbox.children(paths.REASSIGNMENTS) == []
 
 
 def test_with_the_scope_of_a_plan_what_is_complete_goes_back_too() -> None:
@@ -54,7 +56,7 @@ def test_with_the_scope_of_a_plan_what_is_complete_goes_back_too() -> None:
         runner.step()
         yard.simulator.tick()
     assert yard.replicas("t-0") == (2, 3)
-    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, f'{{"plan": "{plan.digest}", "scope": "plan"}}')
+    create_document(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS, f'{{"plan": "{plan.digest}", "scope": "plan"}}')
     yard.run()
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 2), (2, 3, 1))
 
@@ -66,7 +68,7 @@ def test_with_the_name_of_a_plan_it_means_that_plan_alone(yard: Yard) -> None:
     yard.ask("t-0 23")
     yard.look()
     yard.simulator.alter({TopicPartition("t", 2): (3, 1, 4)})
-    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, f'{{"plan": "{plan.digest}"}}')
+    create_document(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS, f'{{"plan": "{plan.digest}"}}')
     yard.run()
     yard.simulator.run()
     statuses = {record.digest: record.status for record in yard.journal.plans.latest(5)}
@@ -82,9 +84,9 @@ def test_a_signal_that_a_step_read_before_the_watch_did_rolls_back_what_is_compl
     runner = yard.runner(record.digest)
     while yard.simulator.snapshot().partitions[T0].replicas != (2, 3):
         yard.simulator.tick()
-    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, '{"scope": "plan"}')
+    create_document(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS, '{"scope": "plan"}')
     runner.step()
-    assert yard.journal.tree.get(paths.CANCEL_IN_PROGRESS) is None
+    assert read_one(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS) is None
     yard.run()
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 2), (2, 3, 1))
 
@@ -101,22 +103,22 @@ def test_a_signal_that_comes_while_the_watch_steps_a_plan_is_left_to_its_next_lo
 
     def signalled(watch: DocumentController, looked: PollResult) -> None:
         for path in signals:
-            yard.journal.tree.create(path, "")
+            create_document(yard.journal.mailbox, path, "")
         steps(watch, looked)
 
     monkeypatch.setattr(DocumentController, "_step_plans", signalled)
     yard.look()
-    assert yard.journal.tree.get(paths.CANCEL_IN_PROGRESS) is not None
+    assert read_one(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS) is not None
     said = [sentence for _ in range(3) for sentence in yard.look().sentences]
     assert [line for line in said if line.startswith("The external reassignment of t-1 to [2, 3, 4] is back")]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"scope": "all"}', '{"plan": "0000"}'])
 def test_a_signal_with_nothing_to_cancel_is_deleted_and_reported(yard: Yard, text: str) -> None:
-    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, text)
+    create_document(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS, text)
     (said,) = yard.run()
     assert "there was nothing to cancel" in said or "no plan begins with 0000" in said
-    assert yard.journal.tree.get(paths.CANCEL_IN_PROGRESS) is None
+    assert read_one(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS) is None
 
 
 @pytest.mark.parametrize("who", ["the watch", "a step"])
@@ -124,17 +126,17 @@ def test_one_that_cannot_be_read_cancels_and_is_kept(yard: Yard, who: str) -> No
     plan = yard.publish([move("t-1", "231", "234")], operation="apply")
     runner = yard.runner(plan.digest)
     runner.step()
-    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, '{"plan": ')
+    create_document(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS, '{"plan": ')
     _ = runner.step() if who == "a step" else yard.look()
     assert yard.quarantined() == [(paths.CANCEL_IN_PROGRESS, '{"plan": ')]
-    assert yard.journal.tree.get(paths.CANCEL_IN_PROGRESS) is None
+    assert read_one(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS) is None
     yard.run()
     assert yard.replicas("t-1") == (2, 3, 1)
 
 
 def test_without_original_replicas_the_cancel_is_skipped(yard: Yard) -> None:
     foreign(yard, (3, 2), None)
-    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
+    create_document(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS, "")
     assert "was not cancelled: KIP-236: no original replicas are recorded" in yard.look().sentences[0]
     assert yard.in_flight() == ["t-0"]
 
@@ -144,13 +146,13 @@ def test_when_all_are_offline_it_is_cancelled() -> None:
     foreign(yard, (3,), (1,))
     yard.simulator.kill(1)
     yard.simulator.kill(3)
-    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
+    create_document(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS, "")
     yard.look()
     assert yard.replicas("t-0") == (1,)
 
 
 def off(yard: Yard) -> None:
-    yard.journal.tree.create(paths.REASSIGN_CANCEL, '{"person": "ada", "reason": "maintenance"}')
+    create_document(yard.journal.mailbox, paths.REASSIGN_CANCEL, '{"person": "ada", "reason": "maintenance"}')
     yard.look()
 
 
@@ -209,7 +211,7 @@ def test_its_order_is_restored_however_late_brokers_show_the_cancel(snapshots: i
     assert (yard.look().pause_s is None) is seen_at_once  # otherwise it looks again soon
     assert (yard.in_flight(), yard.replicas("t-0")) == ([], (1, 2) if seen_at_once else (2, 1))
     if enabled:
-        yard.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+        delete_document(yard.journal.mailbox, paths.REASSIGN_CANCEL)
     yard.run()
     assert yard.replicas("t-0") == (1, 2)
     yard.simulator.alter({T0: (2, 1)})  # what someone wants later stays
@@ -223,7 +225,7 @@ def test_a_cancel_that_is_shown_for_more_than_a_minute_is_not_waited_for_any_mor
     off(yard)
     yard.simulator.alter({T0: (3, 2)})
     assert yard.look().pause_s == 0.5
-    yard.journal.tree.delete(paths.REASSIGN_CANCEL, version=0)
+    delete_document(yard.journal.mailbox, paths.REASSIGN_CANCEL)
     yard.simulator.tick(60)
     assert yard.look().pause_s == 0.5
     yard.simulator.tick()
@@ -313,8 +315,8 @@ def test_what_was_in_flight_before_is_let_finish_ours_and_theirs(policy: str) ->
 def test_another_switch_is_another_beginning(yard: Yard) -> None:
     off(yard)
     yard.simulator.alter({T0: (3, 2)})
-    node = present(yard.journal.tree.get(paths.REASSIGN_CANCEL))
-    yard.journal.tree.delete(node.path, version=node.version)
+    node = present(read_one(yard.journal.mailbox, paths.REASSIGN_CANCEL))
+    delete_document(yard.journal.mailbox, node.path)
     off(yard)
     assert yard.look().sentences == []
 
@@ -323,14 +325,14 @@ def test_a_run_that_the_signal_started_means_the_plan_that_was_cancelled_though_
     for wanted in ("t-0 23", "t-1 234"):
         yard.ask(wanted)
         yard.look()
-        yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
+        create_document(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS, "")
         yard.run()
     last = yard.journal.plans.latest(1)[0]
     assert last.status is PlanStatus.CANCELLED
     assert resolve_plan(yard.journal, None, "cancel", after_signal=True).digest == last.digest
     with pytest.raises(PlanError, match="No plan is in progress"):
         resolve_plan(yard.journal, None, "cancel")
-    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
+    create_document(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS, "")
     yard.run()
     with pytest.raises(PlanError, match="No plan is in progress"):
         resolve_plan(yard.journal, None, "cancel", after_signal=True)
@@ -369,8 +371,8 @@ def test_nothing_starts_while_it_is_off_and_everything_once_it_is_on() -> None:
 @pytest.mark.parametrize("text", ["", "  ", "{", "[]", '{"version": 9}', "off!"])
 def test_whatever_it_holds_its_presence_counts(text: str) -> None:
     place = world()
-    place.journal.tree.create(paths.REASSIGN_CANCEL, text)
-    assert disabled_reason(place.journal.tree) == "by an unnamed user since 1970-01-01 00:16:40 UTC"
+    create_document(place.journal.mailbox, paths.REASSIGN_CANCEL, text)
+    assert disabled_reason(place.journal.mailbox) == "by an unnamed user since 1970-01-01 00:16:40 UTC"
     place.step()
     assert place.simulator.reassignments() == {}
 
@@ -421,7 +423,7 @@ class Scene:
         self._reader = reader
 
     def read(self, cluster: Any = None) -> None:
-        self.yard.journal.tree.create(SIGNAL, "")
+        create_document(self.yard.journal.mailbox, SIGNAL, "")
         self.read_again(cluster)
 
     def read_again(self, cluster: Any = None) -> None:
@@ -437,7 +439,7 @@ class Scene:
 
     @property
     def signal(self) -> Any:
-        return self.yard.journal.tree.get(SIGNAL)
+        return read_one(self.yard.journal.mailbox, SIGNAL)
 
 
 @pytest.fixture(params=["the watch", "the owner's step", "the other's step"])
@@ -475,7 +477,7 @@ def test_what_came_by_the_old_route_goes_back_to_what_it_names_and_is_skipped_wi
     scene.yard.simulator.alter(dict.fromkeys(names, (3, 5)))
     asked = '{"version":1,"partitions":[{"topic":"u","partition":0,"replicas":[3,5],"original_replicas":[2,1]},'
     asked += '{"topic":"u","partition":1,"replicas":[3,5]}]}'
-    scene.yard.journal.tree.create(paths.REASSIGN_PARTITIONS, asked)
+    create_document(scene.yard.journal.mailbox, paths.REASSIGN_PARTITIONS, asked)
     scene.read()
     assert scene.yard.replicas("u-0") == (2, 1)
     assert scene.yard.in_flight().count("u-1") == 1
@@ -503,7 +505,7 @@ def test_an_abandoned_plan_that_has_nothing_in_flight_stays_as_it_is() -> None:
     yard = Yard()
     digest = publish(yard, move("t-1", "231", "234"))
     abandon_plan(yard.journal, digest, WHO, "enough")
-    yard.journal.tree.create(SIGNAL, "")
+    create_document(yard.journal.mailbox, SIGNAL, "")
     yard.look()
     record = present(yard.journal.plans.get(digest))
     assert (record.status, record.cancel) == (PlanStatus.ABANDONED, None)
@@ -541,7 +543,7 @@ def test_while_kafka_does_not_answer_the_plans_are_asked_and_the_signal_stays(sc
 def test_one_who_dies_before_the_order_is_restored_leaves_that_to_the_next(scene: Scene) -> None:
     scene.yard.simulator.alter({T0: (3, 5)})
     note = InFlight((2, 1), (3, 5), legacy=True, top=2)
-    scene.yard.journal.tree.create(paths.reassignment(T0), note.to_json())
+    create_document(scene.yard.journal.mailbox, paths.reassignment(T0), note.to_json())
     broken = Broken(scene.yard.simulator, "alter")
     if scene._reader == "the watch":
         with pytest.raises(ClusterUnreachable):
@@ -558,22 +560,22 @@ def test_a_cancel_whose_end_is_not_seen_is_looked_after_for_half_a_minute() -> N
     yard = Yard()
     yard.simulator.alter({T0: (3, 5)})
     slow = Late(yard.simulator, 10**6)
-    yard.journal.tree.create(SIGNAL, "")
+    create_document(yard.journal.mailbox, SIGNAL, "")
     watch = yard.new_watch(slow)
     assert watch.poll().pause_s == 0.5
     yard.simulator.now_ms += 29_000
     assert consume_cancel_signal(slow, yard.journal, WATCH) is None
-    assert yard.journal.tree.get(SIGNAL) is not None
+    assert read_one(yard.journal.mailbox, SIGNAL) is not None
     yard.simulator.now_ms += 2_000
     outcome = present(consume_cancel_signal(slow, yard.journal, WATCH))
     (said,) = outcome.sentences
     assert said.endswith(" is being cancelled, and Kafka still lists it.")
-    assert yard.journal.tree.get(SIGNAL) is None
+    assert read_one(yard.journal.mailbox, SIGNAL) is None
 
 
 def test_a_reassignment_that_a_request_is_to_change_is_ours(scene: Scene) -> None:
     wanted: Assignment = (5, 3, 2)
-    scene.yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, document([f"t-1 {''.join(map(str, wanted))}"]))
+    scene.yard.journal.mailbox.append(paths.REQUEST_PREFIX, document([f"t-1 {''.join(map(str, wanted))}"]))
     scene.read()
     scene.yard.run()
     told = [row.entry for row in scene.yard.journal.audit.rows(action=Action.CANCEL) if row.entry.partition == 1]

@@ -14,7 +14,9 @@ from kafka_steward.execution.plans.cancel import CANCEL_SIGNAL, consume_cancel_s
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, Code, Outcome, StoredAuditRecord
 from kafka_steward.journal.kip_documents import CancelRequest, InFlight
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.triggers.documents import AuditEventReader
+from tests.documents import create_document
 from tests.present import present
 from tests.protocol.simulated_watch import WATCH, Yard, document, foreign
 from tests.simulated_plan import WHO, move
@@ -34,7 +36,7 @@ def rows(yard: Yard, *actions: Action, **more: Any) -> list[Row]:
 
 def test_a_request_that_cannot_be_read(yard: Yard) -> None:
     text = "{" + "x" * 3000
-    yard.journal.tree.create_sequential(paths.REQUEST_PREFIX, text)
+    yard.journal.mailbox.append(paths.REQUEST_PREFIX, text)
     (said,) = yard.look().sentences
     assert said.startswith(f"{FIRST} was not executed: {FIRST} does not contain JSON (")
     assert re.search(
@@ -114,7 +116,7 @@ def test_what_a_later_request_cancels_and_drops_names_that_request() -> None:
 
 def test_the_queue_that_someone_adds_and_takes_away(yard: Yard) -> None:
     queue_add(yard.journal, document([f"t-{number} 23" for number in range(60)]), who=WHO)
-    node = present(yard.journal.tree.get(paths.REASSIGN_QUEUE))
+    node = present(read_one(yard.journal.mailbox, paths.REASSIGN_QUEUE))
     assert len(node.data) > 2000
     queue_remove(yard.journal, who=WHO)
     assert rows(yard, Action.REQUEST) == [
@@ -142,7 +144,7 @@ CALLER = Actor("kafka_steward_watch", "manual__1", "watch", 2, "airflow")
 
 
 def consume(yard: Yard, request: CancelRequest) -> list[str]:
-    yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, request.to_json())
+    create_document(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS, request.to_json())
     return list(present(consume_cancel_signal(yard.simulator, yard.journal, CALLER)).sentences)
 
 
@@ -171,10 +173,10 @@ def test_a_signal_without_words_has_its_path_for_a_reason(yard: Yard) -> None:
 
 def test_a_reason_without_end_is_cut_in_the_trail(yard: Yard) -> None:
     foreign(yard, (3, 2), None)
-    record_external_in_flight(yard.journal.tree, TopicPartition("t" * 249, 1), InFlight(None, (1,), legacy=True))
+    record_external_in_flight(yard.journal.mailbox, TopicPartition("t" * 249, 1), InFlight(None, (1,), legacy=True))
     for number in range(9):
         record_external_in_flight(
-            yard.journal.tree, TopicPartition(f"{number}" * 249, 1), InFlight(None, (1,), legacy=True)
+            yard.journal.mailbox, TopicPartition(f"{number}" * 249, 1), InFlight(None, (1,), legacy=True)
         )
     said = " ".join(consume(yard, CancelRequest()))
     assert len(said) > 2000
@@ -234,7 +236,7 @@ def test_of_what_has_arrived_or_is_gone_nothing_is_changed(originals: tuple[int,
     u0 = TopicPartition("u", 0)
     foreign(yard, (3, 2), originals)
     yard.simulator.alter({u0: (3, 2)})
-    record_external_in_flight(yard.journal.tree, u0, InFlight((1, 2), (3, 2), legacy=True, top=2))
+    record_external_in_flight(yard.journal.mailbox, u0, InFlight((1, 2), (3, 2), legacy=True, top=2))
     yard.simulator.run()
     yard.simulator.delete("u")
     assert consume(yard, CancelRequest()) == [
@@ -247,7 +249,7 @@ def test_of_what_has_arrived_or_is_gone_nothing_is_changed(originals: tuple[int,
 
 
 def test_each_of_several_that_others_start_has_its_own_row(yard: Yard) -> None:
-    yard.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    create_document(yard.journal.mailbox, paths.REASSIGN_CANCEL, "")
     yard.look()
     yard.simulator.alter({TopicPartition("t", number): (4, 5) for number in range(3)})
     said = yard.look().sentences
@@ -261,7 +263,7 @@ def test_each_of_several_that_others_start_has_its_own_row(yard: Yard) -> None:
 @pytest.mark.parametrize("policy", ["report", "cancel"])
 def test_what_others_start_and_what_became_of_it(policy: str) -> None:
     yard = Yard(foreign_while_disabled=policy)
-    yard.journal.tree.create(paths.REASSIGN_CANCEL, "")
+    create_document(yard.journal.mailbox, paths.REASSIGN_CANCEL, "")
     yard.look()
     yard.simulator.alter({T0: (3, 2)})
     said = yard.look().sentences
@@ -282,7 +284,7 @@ def ask(yard: Yard, kind: str, wanted: str = "t-0 23") -> None:
     if kind == "request":
         yard.ask(wanted)
     else:
-        yard.journal.tree.create(paths.CANCEL_IN_PROGRESS, "")
+        create_document(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS, "")
     yard.look()
 
 

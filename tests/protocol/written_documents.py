@@ -40,7 +40,7 @@ def write_documents(journal: Journal) -> str:
     send_cancel_signal(journal, CancelRequest(plan=CANCELLED, person="ada", reason="at once"), ADA)
     queue_add(journal, document([f"q-{number} 23" for number in range(4)]), who=ADA)
     name, _ = request_add(journal, document(["r-7 31"]), who=ADA)
-    journal.tree.create_sequential(paths.CHUNK_PREFIX, document(["c-1 12"]))
+    journal.mailbox.append(paths.CHUNK_PREFIX, document(["c-1 12"]))
     announce_restart(journal, 5, who=ADA, lasts_ms=60_000)
     pending = PendingReplicas.from_brokers((1, 2), 3)
     journal.rows(PENDING_REPLICAS).put(TopicPartition("p", 3), pending, None)

@@ -351,7 +351,7 @@ def test_a_poll_that_fails_is_not_recorded(kind: str, watched: Watched) -> None:
     watched.simulator.reachable = False
     # Without these, the poll of the documents and the poll for joined brokers ask Kafka nothing.
     watched.opened.journal.rows(PENDING_REPLICAS).put(TopicPartition("t", 0), PendingReplicas((1, 2, -1)), None)
-    watched.opened.journal.tree.create_sequential(paths.REQUEST_PREFIX, document(["t-0 23"]))
+    watched.opened.journal.mailbox.append(paths.REQUEST_PREFIX, document(["t-0 23"]))
     with pytest.raises(ChecksFailed) as told:
         poll(watched.opened)
     assert isinstance(told.value.outcomes[0][1], ClusterUnreachable)

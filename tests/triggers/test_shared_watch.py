@@ -19,6 +19,7 @@ from kafka_steward.execution.watch import lease as watch_lease
 from kafka_steward.execution.watch.lease import list_listened_events
 from kafka_steward.hooks.steward import ClusterSession, StewardHook
 from kafka_steward.journal import paths
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import WATCH_LEASE
 from kafka_steward.journal.state import ONLY
 from kafka_steward.journal.store import Journal, open_journal
@@ -318,7 +319,7 @@ def test_a_document_is_an_event_where_another_process_executed_it(site: Site) ->
         before, listener = executor(), Listener("request")
         await until(lambda: _at_least(len(site.opened), 4))
         with site.journal() as journal:
-            journal.tree.create_sequential(paths.REQUEST_PREFIX, document(["t-0 421"]))
+            journal.mailbox.append(paths.REQUEST_PREFIX, document(["t-0 421"]))
         await until(lambda: _all([listener.received]))
         assert executor() == before
         await listener.stop()
@@ -335,7 +336,7 @@ def _at_least(number: int, least: int) -> None:
 
 def _entered(site: Site, broker: int) -> None:
     with site.journal() as journal:
-        assert journal.tree.get(paths.failed_broker(broker)) is not None
+        assert read_one(journal.mailbox, paths.failed_broker(broker)) is not None
 
 
 def _all(found: Any) -> None:

@@ -24,7 +24,7 @@ from kafka_steward.triggers.watch import WatchTrigger
 from tests.airflow_home import Connect
 from tests.cli.calling import run
 from tests.eventually import eventually
-from tests.memory_tree import MemoryTree
+from tests.memory_mailbox import MemoryMailbox
 from tests.simulator import Simulator
 
 
@@ -190,7 +190,7 @@ ZOOKEEPER = "zk1:2181/kafka"
 LOOKS = ("failing", "documents_failing", "health_failing", "joined_brokers_failing", "empty_brokers_failing")
 
 
-class SharedTree(MemoryTree):
+class SharedMailbox(MemoryMailbox):
     """The one ZooKeeper that both hosts reach."""
 
     def require_cluster(self, cluster_id: str) -> None:
@@ -224,8 +224,8 @@ class Hosts:
 def hosts(monkeypatch: pytest.MonkeyPatch, connect: Connect, tmp_path: Path) -> Hosts:
     simulator = Simulator.of("1a 2b 3c", "orders: 123", mode="zookeeper")
     simulator.close = lambda: None  # type: ignore[attr-defined]
-    tree = SharedTree(lambda: simulator.now_ms)
-    monkeypatch.setattr("kafka_steward.journal.zookeeper.tree.ZkTree", lambda *_: tree)
+    mailbox = SharedMailbox(lambda: simulator.now_ms)
+    monkeypatch.setattr("kafka_steward.journal.zookeeper.mailbox.ZkMailbox", lambda *_: mailbox)
     monkeypatch.setattr(StewardHook, "cluster", lambda _: simulator)
     monkeypatch.setattr(
         "kafka_steward.triggers.documents.ZooKeeperWatcher", lambda *_: SimpleNamespace(close=lambda: None)

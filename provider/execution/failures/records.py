@@ -25,10 +25,10 @@ from kafka_steward.execution.failures.rules import (
 )
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import FailedBroker
+from kafka_steward.journal.mailbox import delete_one, put_one, read_one
 from kafka_steward.journal.records import FAILED_BROKERS
 from kafka_steward.journal.state import Noun, Row, Rows
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import put_new, remove
 from kafka_steward.settings import Settings
 
 #: The recorded failures of brokers, and of the log directories of live brokers, by broker.
@@ -102,7 +102,7 @@ def read_failures(journal: Journal) -> RecordedFailures:
     An unreadable entry, or one with a time in the future, gets the time at which it was written.
     """
     records = {row.key: row for row in journal.rows(FAILURES).all()}
-    listed, now_ms = FAILED_BROKERS.list_valid(journal.tree), journal.now_ms()
+    listed, now_ms = FAILED_BROKERS.list_valid(journal.mailbox), journal.now_ms()
     entries = {each.key[0]: each.document for each in listed}
     # A clock that runs ahead must not delay a failure.
     entered_ms = {
@@ -130,7 +130,7 @@ def enter_failure(journal: Journal, broker: int, read: RecordedFailures, now_ms:
     """
     first_seen_ms, reported = read.first_seen_ms.get(broker, now_ms), broker in read.reported
     entry = FailedBroker(first_seen_ms, reported)
-    created = put_new(journal.tree, paths.failed_broker(broker), entry.to_json()) is not None
+    created = put_one(journal.mailbox, paths.failed_broker(broker), entry.to_json()) is not None
     known = read.records.get(broker)
     failure = Failure(first_seen_ms) if known is None else replace(known.value, called_off_ms=None)
     failure = replace(failure, entered=True, reported=reported, reported_ms=read.reported_ms.get(broker))
@@ -158,8 +158,8 @@ def delete_entry(journal: Journal, broker: int) -> bool:
     """
     if not _reset_entered(journal.rows(FAILURES), broker):
         return False
-    node = journal.tree.get(paths.failed_broker(broker))
-    return node is not None and remove(journal.tree, node)
+    node = read_one(journal.mailbox, paths.failed_broker(broker))
+    return node is not None and delete_one(journal.mailbox, node)
 
 
 def _reset_entered(rows: Rows[int, Failure], broker: int) -> bool:

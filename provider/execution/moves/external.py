@@ -18,12 +18,7 @@ from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import DocumentError
 from kafka_steward.execution.cluster_queries import HIDDEN
 from kafka_steward.execution.effects import AuditedCalls
-from kafka_steward.execution.moves.in_flight import (
-    delete_in_flight,
-    disown_in_flight,
-    is_unknown_plan,
-    list_in_flight,
-)
+from kafka_steward.execution.moves.in_flight import delete_in_flight, disown_in_flight, is_unknown_plan, list_in_flight
 from kafka_steward.execution.moves.observe import ObservedState, observe_moves
 from kafka_steward.execution.moves.reversal import Reversal, ReversalState, Verdict
 from kafka_steward.execution.moves.reversing import ReversalExecutor
@@ -32,6 +27,7 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, Code
 from kafka_steward.journal.kip_documents import InFlight, Request
 from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.store import Journal
 
 #: The states in which one of our plans has the partition in flight.
@@ -162,7 +158,7 @@ def cancel_external_reassignments(
             entry = asked[each.reassignment.partition].audit_record(Action.SKIP, each.why, who)
             journal.audit.record(replace(entry, code=code))
     delete_in_flight(
-        journal.tree, None, [each.reassignment.partition for each in cancels if not each.state.may_be_in_flight]
+        journal.mailbox, None, [each.reassignment.partition for each in cancels if not each.state.may_be_in_flight]
     )
     return cancels
 
@@ -185,11 +181,11 @@ def _result_of(each: ExternalReassignment, verdict: Verdict) -> ExternalCancel:
 
 def _disown_unknown_plans(journal: Journal) -> dict[TopicPartition, InFlight]:
     """Return the in-flight records, after those were made external whose plans the journal does not know."""
-    noted = list_in_flight(journal.tree)
+    noted = list_in_flight(journal.mailbox)
     unknown = {plan for plan in {each.plan for each in noted.values()} if plan and is_unknown_plan(journal, plan)}
     for plan in unknown:
-        disown_in_flight(journal.tree, plan, noted.keys())
-    return list_in_flight(journal.tree) if unknown else noted
+        disown_in_flight(journal.mailbox, plan, noted.keys())
+    return list_in_flight(journal.mailbox) if unknown else noted
 
 
 def _read_recorded_originals(
@@ -199,7 +195,7 @@ def _read_recorded_originals(
 
     The value is None for a submission through the legacy znode that has none recorded (KIP-236).
     """
-    node = journal.tree.get(paths.REASSIGN_PARTITIONS)
+    node = read_one(journal.mailbox, paths.REASSIGN_PARTITIONS)
     try:
         asked = () if node is None else Request.from_node(node).partitions
     except DocumentError:

@@ -149,7 +149,7 @@ def load_preflight_inputs(
         rolls_back=rolls_back,
         disabled="" if record.even_if_disabled else disabled_advice(journal),
         unapproved=record.digest[:12] if unapproved else "",
-        bouncing=restarting_brokers(journal.tree, fence.now_ms),
+        bouncing=restarting_brokers(journal.mailbox, fence.now_ms),
         min_isr=min_isr,
         unclean=frozenset(facts.unclean),
         sizes=sizes,

@@ -355,7 +355,7 @@ class LateRetraction:
         late = _find_unwanted_requests(self.journal, self.plan, asked, self.journal.plans.rows(self.plan))
         if not late:
             return
-        record_in_flight(self.journal.tree, self.plan, [each.move for each in late])
+        record_in_flight(self.journal.mailbox, self.plan, [each.move for each in late])
         left_alone = self.cancel_and_restore(late)
         if left_alone:
             others = counted(len(left_alone) - 1, "more partition", "is", "are")
@@ -391,7 +391,7 @@ class LateRetraction:
         self.journal.audit.record_all(
             [replace(each.audit_record(Action.SKIP, each.why, self.who), code=Code.LEFT_ALONE) for each in left_alone]
         )
-        delete_in_flight(self.journal.tree, self.plan, list(over))
+        delete_in_flight(self.journal.mailbox, self.plan, list(over))
         return [
             f"{each.partition} was moved to {list(each.move.after)} by a request of plan {self.plan[:12]} that Kafka "
             f"received after the plan had ended, and is not restored: {each.why.rstrip('.')}. Check its replicas, and "
@@ -408,7 +408,7 @@ def find_orphaned_moves(journal: Journal, plan: str, snapshot: Snapshot) -> list
     record = journal.plans.get(plan)
     if record is None or record.status is PlanStatus.ABANDONED or not record.status.finished:
         return []
-    noted = {name: each.replicas for name, each in list_in_flight(journal.tree).items() if each.plan == plan}
+    noted = {name: each.replicas for name, each in list_in_flight(journal.mailbox).items() if each.plan == plan}
     late = _find_unwanted_requests(journal, plan, noted, journal.plans.existing_rows(plan))
     verdicts = judge([replace(each, unanswered=False) for each in late], snapshot)
     return [each for each in late if verdicts[each.partition].action is not NextAction.DONE]
@@ -421,7 +421,7 @@ def _find_unwanted_requests(
 
     The requests are targets, None for a cancel. `rows` are the plan's.
     """
-    record, noted = journal.plans.get(plan), list_in_flight(journal.tree)
+    record, noted = journal.plans.get(plan), list_in_flight(journal.mailbox)
     others = journal.plans.submissions_by_others(plan, list(asked))
     late = []
     for row in rows:

@@ -404,7 +404,7 @@ class Step:
             self._journal.audit.record_all(skips)
             return [(row, self._cancelling, Cause.REQUESTED) for row in able]
         dead = find_unfinishable_moves([*able, *unable], snapshot, frozenset())
-        restarting = frozenset(restarting_brokers(self._journal.tree, self._fence.now_ms) if dead else ())
+        restarting = frozenset(restarting_brokers(self._journal.mailbox, self._fence.now_ms) if dead else ())
         self._unfinishable = unfinishable_message(find_unfinishable_moves(unable, snapshot, restarting), snapshot)
         lost = find_unfinishable_moves(able, snapshot, restarting)
         died = [(row, dead_target_reason(row, snapshot), Cause.BROKER_DIED) for row in lost]

@@ -203,12 +203,12 @@ class MoveStore:
     def _write_documents(self, rows: Sequence[MoveRow]) -> None:
         """Write the documents of moves that are in flight (KIP-236)."""
         moves = [row.move for row in rows]
-        self._journal.project(lambda: record_in_flight(self._journal.tree, self._plan, moves))
+        self._journal.project(lambda: record_in_flight(self._journal.mailbox, self._plan, moves))
 
     def _delete_documents(self, rows: Sequence[MoveRow]) -> None:
         """Delete the documents of moves that are not in flight any more (KIP-236)."""
         partitions = [row.topic_partition for row in rows]
-        self._journal.project(lambda: delete_in_flight(self._journal.tree, self._plan, partitions))
+        self._journal.project(lambda: delete_in_flight(self._journal.mailbox, self._plan, partitions))
 
     def _record_transition(self, state: ObservedState, findings: Sequence[Observation]) -> None:
         event, meaning = TRANSITION_OF[state]

@@ -26,9 +26,9 @@ from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, eve
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.listing import delete_or_quarantine
 from kafka_steward.journal.locks import Fence
+from kafka_steward.journal.mailbox import put_one, read_one
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import put_new
 
 #: The `after` value of the audit row that records the consumption of the signal.
 CANCEL_SIGNAL = "cancel signal"
@@ -56,7 +56,7 @@ def send_cancel_signal(journal: Journal, request: CancelRequest, who: Actor) -> 
 
     Raises RequestError while an earlier signal has not been executed.
     """
-    if put_new(journal.tree, paths.CANCEL_IN_PROGRESS, request.to_json()) is None:
+    if put_one(journal.mailbox, paths.CANCEL_IN_PROGRESS, request.to_json()) is None:
         raise RequestError(
             f"{paths.CANCEL_IN_PROGRESS} exists: an earlier signal has not been executed yet; wait until a watch or a "
             "running plan has deleted it."
@@ -80,7 +80,7 @@ def consume_cancel_signal(
     Raises ClusterError, JournalError, LockLost. The plans have the request by then, and the signal stays for the next
     reader.
     """
-    node = journal.tree.get(paths.CANCEL_IN_PROGRESS)
+    node = read_one(journal.mailbox, paths.CANCEL_IN_PROGRESS)
     if node is None:
         return None
     try:

@@ -14,12 +14,7 @@ import pyarrow.compute as pc
 from kafka_steward.assignment import Move, Operation, counted
 from kafka_steward.commands import command_line
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.failures.records import (
-    LATEST_PLANS,
-    delete_entry,
-    read_failures,
-    read_log_dir_failures,
-)
+from kafka_steward.execution.failures.records import LATEST_PLANS, delete_entry, read_failures, read_log_dir_failures
 from kafka_steward.execution.failures.rules import build_view
 from kafka_steward.execution.plans.lifecycle import abandon_plan
 from kafka_steward.execution.plans.progress_reports import report_publication
@@ -28,9 +23,9 @@ from kafka_steward.execution.plans.slot import claim_slot, refuse_taken_slot
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
+from kafka_steward.journal.mailbox import delete_one, read_one
 from kafka_steward.journal.records import Approval, MoveState, PlanRecord
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import remove
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 
@@ -248,9 +243,9 @@ def _usable_brokers(cluster: ClusterPort, snapshot: SnapshotFolder | None) -> tu
 def _delete_failure_entries(journal: Journal, record: PlanRecord, brokers: Sequence[int], who: Actor) -> None:
     """Delete the entries and announcements of the failed brokers, once the plan is persisted (KIP-46)."""
     for broker in brokers:
-        bounce = journal.tree.get(paths.rolling_bounce(broker))
+        bounce = read_one(journal.mailbox, paths.rolling_bounce(broker))
         if bounce is not None:
-            remove(journal.tree, bounce)
+            delete_one(journal.mailbox, bounce)
         if not delete_entry(journal, broker):
             continue  # a poll deleted or changed it in between: the next poll decides
         reason = f"broker {broker} is being healed by plan {record.digest[:12]}"

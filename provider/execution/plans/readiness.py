@@ -150,7 +150,7 @@ def readiness_of(snapshot: Snapshot, journal: Journal, settings: Settings) -> Re
     grace_ms = _grace_ms(settings)
     known = KnownState(
         now_ms,
-        disabled=disabled_reason(journal.tree),
+        disabled=disabled_reason(journal.mailbox),
         holders=[plan.digest for plan in current_plans(journal)],
         ours=_find_ours(journal, snapshot),
         gone=frozenset(broker for broker, since_ms in down_ms.items() if now_ms - since_ms >= grace_ms),

@@ -41,12 +41,7 @@ from kafka_steward.execution.moves.recovery import (
 from kafka_steward.execution.moves.states import OPEN, HoldReason, bytes_to_copy
 from kafka_steward.execution.moves.step import Step, StepMemory, StepResult
 from kafka_steward.execution.plans.cancel import consume_cancel_signal
-from kafka_steward.execution.plans.lifecycle import (
-    completion_of,
-    end_plan,
-    purge_old_plans,
-    resume_plan,
-)
+from kafka_steward.execution.plans.lifecycle import completion_of, end_plan, purge_old_plans, resume_plan
 from kafka_steward.execution.plans.progress_reports import ProgressRecorder
 from kafka_steward.execution.plans.rollback import (
     describe_cancel_outcome,
@@ -69,6 +64,7 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord, event_number
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.locks import SLOT, Fence, StepLock
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import (
     THROTTLE_LEASES,
     LeaderRate,
@@ -154,7 +150,7 @@ class PlanRunner:
         """
         lock = self._journal.step_lock()
         slot, leases = lock.read_with_lock(SLOT, THROTTLE_LEASES)
-        signal = self._journal.tree.get(paths.CANCEL_IN_PROGRESS)
+        signal = read_one(self._journal.mailbox, paths.CANCEL_IN_PROGRESS)
         read = _StepReads(slot[0].value.holders if slot else (), signal is not None, leases)
         record = self._read_record()
         if record.status.finished:

@@ -20,7 +20,7 @@ from kafka_steward.errors import KafkaRefused
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import ChunkPartition, Request
-from kafka_steward.journal.tree import Documents, put_new
+from kafka_steward.journal.mailbox import Mailbox, put_one
 
 #: The size limit of the node in bytes: below ZooKeeper's limit of 1 MB.
 MAX_ZNODE_BYTES = 900_000
@@ -37,8 +37,8 @@ _IN_MIGRATION = (
 class ZnodeReassignmentClient:
     """A `ClusterPort` that submits reassignments through ZooKeeper and delegates every other call to `cluster`."""
 
-    def __init__(self, cluster: ClusterPort, tree: Documents) -> None:
-        self._cluster, self._tree = cluster, tree
+    def __init__(self, cluster: ClusterPort, mailbox: Mailbox) -> None:
+        self._cluster, self._mailbox = cluster, mailbox
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cluster, name)
@@ -70,7 +70,7 @@ class ZnodeReassignmentClient:
     def _create_node(self, batch: Mapping[TopicPartition, Assignment]) -> bool:
         if self._cluster.reassignments():
             return False  # of any origin: Kafka would ignore a second node while the first is in progress
-        return put_new(self._tree, paths.REASSIGN_PARTITIONS, _to_request_json(batch)) is not None
+        return put_one(self._mailbox, paths.REASSIGN_PARTITIONS, _to_request_json(batch)) is not None
 
 
 def _take_first_batch(targets: Mapping[TopicPartition, Assignment]) -> dict[TopicPartition, Assignment]:

@@ -35,12 +35,7 @@ from kafka_steward.execution.cluster_queries import (
     with_hidden_topics,
 )
 from kafka_steward.execution.ports import ClusterPort
-from kafka_steward.execution.topics.pending import (
-    delete_pending,
-    list_pending,
-    reconcile_pending,
-    record_pending,
-)
+from kafka_steward.execution.topics.pending import delete_pending, list_pending, reconcile_pending, record_pending
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, event_number
 from kafka_steward.journal.document import sanitize_text
 from kafka_steward.journal.records import (
@@ -158,7 +153,9 @@ def find_known_brokers(journal: Journal, snapshot: Snapshot) -> frozenset[int]:
 
     They are live or registered, or host a replica, or the journal names them as failed or as being restarted.
     """
-    noted = (each.key[0] for collection in (FAILED_BROKERS, RESTARTS) for each in collection.list_valid(journal.tree))
+    noted = (
+        each.key[0] for collection in (FAILED_BROKERS, RESTARTS) for each in collection.list_valid(journal.mailbox)
+    )
     hosting = (broker for broker in snapshot.hosting_brokers if broker >= 0)  # ZooKeeper mode accepts placeholders
     return frozenset((*snapshot.brokers, *hosting, *noted))
 

@@ -149,7 +149,7 @@ def read_plan_conditions(journal: Journal) -> list[Condition]:
     for digest in stalls.keys() - {plan.digest for plan in plans}:
         rows.delete(stalls[digest])  # its process crashed, or the plan was cancelled by another one
     conditions = {digest: row.value for digest, row in stalls.items()}
-    return plan_conditions(plans, conditions, disabled_reason(journal.tree) if plans else "")
+    return plan_conditions(plans, conditions, disabled_reason(journal.mailbox) if plans else "")
 
 
 def update_alerts(journal: Journal, found: Iterable[Condition], now_ms: int) -> dict[str, AlertRecord]:

@@ -59,11 +59,11 @@ from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.document import sanitize_text
 from kafka_steward.journal.kip_documents import FailedBroker
 from kafka_steward.journal.listing import SWEEP_MS, quarantine_unreadable
+from kafka_steward.journal.mailbox import delete_one, put_one, read_one
 from kafka_steward.journal.observed import CheckState
 from kafka_steward.journal.records import WRITTEN
 from kafka_steward.journal.state import Noun
 from kafka_steward.journal.store import Journal
-from kafka_steward.journal.tree import put, remove
 from kafka_steward.settings import Settings
 
 #: How long the last result is reused while the set of live brokers is unchanged, in milliseconds.
@@ -169,7 +169,7 @@ def decide_failures(
     named: frozenset[int] = frozenset(),
 ) -> FailureDecision:
     """Return the decision about failed brokers by `view` and the journal. Changes nothing. Raises JournalError."""
-    restarts = announced_restarts(journal.tree)
+    restarts = announced_restarts(journal.mailbox)
     healed = find_healed_brokers(
         journal, view, read, now_ms=now_ms, settings=settings, newly_reported_ms=dict.fromkeys(named, now_ms)
     )
@@ -224,9 +224,7 @@ class FailureDetector:
         read = read_failures(self._journal)
         for fresh in (False, True):
             view = self._liveness.probe(now_ms, fresh=fresh)
-            if fresh:
-                self._journal.end_read()
-            with self._journal.one_read():
+            with self._journal.one_read(again=fresh):
                 decision = decide_failures(
                     self._journal, view, read, now_ms=now_ms, settings=self._settings, named=named
                 )
@@ -376,8 +374,8 @@ class FailureDetector:
         return row is not None and rows.delete(row)  # unless a concurrent poll deletes it
 
     def _delete_document(self, path: str) -> bool:
-        node = self._journal.tree.get(path)
-        return node is not None and remove(self._journal.tree, node)  # unless a concurrent poll deletes it
+        node = read_one(self._journal.mailbox, path)
+        return node is not None and delete_one(self._journal.mailbox, node)  # unless a concurrent poll deletes it
 
     def _record_audit(self, action: Action, broker: int | None, reason: str, *, after: object = None) -> None:
         self._journal.audit.record(AuditRecord(action, reason, broker=broker, after=after, who=self._who))
@@ -472,7 +470,7 @@ def report_broker(context: ClusterContext, broker: int, *, reason: str = "") -> 
         since_ms, entered=True, reported=True, reported_ms=now_ms, healed=None if known is None else known.healed
     )
     path = paths.failed_broker(broker)
-    written = put(journal.tree, path, journal.tree.get(path), entry.to_json()) is not None
+    written = put_one(journal.mailbox, path, entry.to_json(), read_one(journal.mailbox, path)) is not None
     # The entry first: `failure_records` says why. Without a time of announcement, the next poll announces the failure.
     if not (written and journal.rows(FAILURES).put(broker, failure, read.records.get(broker))):
         raise RequestError(f"Broker {broker} was not reported: {path} was changed concurrently; report it again.")
@@ -519,8 +517,8 @@ def withdraw_report(journal: Journal, broker: int, *, who: Actor, reason: str = 
     now_ms = journal.now_ms()
     read = read_failures(journal)
     path = paths.failed_broker(broker)
-    node = journal.tree.get(path)
-    if node is None or not remove(journal.tree, node):
+    node = read_one(journal.mailbox, path)
+    if node is None or not delete_one(journal.mailbox, node):
         raise RequestError(
             f"There is no entry {path} to withdraw: the broker is not down, its heal was called off, or a plan heals "
             f"it, which is cancelled with `{command_line('cancel', journal.conn_id)}`."

@@ -28,6 +28,7 @@ from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.execution.throttles.leases import release_leases_of_plans
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
+from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import THROTTLE_LEASES, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
@@ -132,7 +133,7 @@ def delete_stale_in_flight_records(cluster: ClusterPort, journal: Journal, who: 
     crashed before it cancelled it. It is cancelled here, except for an abandoned plan. A record stays as long as its
     topic may not be described. Raises ClusterError.
     """
-    noted = list_in_flight_plans(journal.tree)
+    noted = list_in_flight_plans(journal.mailbox)
     for plan in sorted({plan for plan in noted.values() if plan is not None}):
         if not _has_owner_ended(journal, plan):
             continue
@@ -140,18 +141,18 @@ def delete_stale_in_flight_records(cluster: ClusterPort, journal: Journal, who: 
         snapshot = cluster.snapshot(sorted({name.topic for name in names}))
         if is_unknown_plan(journal, plan):
             in_flight = {name for name, each in snapshot.partitions.items() if each.reassigning}
-            disown_in_flight(journal.tree, plan, in_flight)
+            disown_in_flight(journal.mailbox, plan, in_flight)
         late = find_orphaned_moves(journal, plan, snapshot)
         LateRetraction(cluster, journal, plan, who).cancel_and_restore(late)
         kept = {each.partition for each in late}  # what is taken back is recorded until it is
         delete_in_flight(
-            journal.tree, plan, [name for name in names if name.topic not in snapshot.hidden and name not in kept]
+            journal.mailbox, plan, [name for name in names if name.topic not in snapshot.hidden and name not in kept]
         )
 
 
 def _has_owner_ended(journal: Journal, plan: str) -> bool:
     if plan.startswith("/"):
         # A request document that supersedes the reassignment: it exists until its own plan is published.
-        return not paths.is_path(plan) or journal.tree.get(plan) is None
+        return not paths.is_path(plan) or read_one(journal.mailbox, plan) is None
     record = journal.plans.get(plan)
     return record is None or record.status.finished

@@ -254,13 +254,13 @@ health = sa.Table(
     sa.Column("measures", LONG_TEXT, nullable=False),
 )
 
-#: The id of the journal, which its tree contains too, and the tree's location. Bound once both halves have the id.
+#: The id of the journal, which its mailbox has too, and the mailbox's location. Bound once both halves have the id.
 journal = sa.Table(
     "steward_journal",
     metadata,
     _name_column("cluster_id", key=True),
     sa.Column("id", WORD, nullable=False),
-    sa.Column("tree", LONG_TEXT, nullable=False),
+    sa.Column("mailbox", LONG_TEXT, nullable=False),
     sa.Column("bound", sa.Boolean, nullable=False),
 )
 

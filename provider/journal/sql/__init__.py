@@ -1,1 +1,1 @@
-"""The journal in a SQL database: the tree, the tables, and the history."""
+"""The journal in a SQL database: the mailbox, the tables, and the history."""

@@ -74,7 +74,7 @@ NAME = _column_type("name", sa.Text())
 PATH = _column_type("path", sa.Text())
 #: The type of words of the code, such as the values of an enum, which may be in an index.
 WORD = _column_type("word", sa.Text())
-#: The type of texts of any length: documents have up to `tree.MAX_BYTES` bytes.
+#: The type of texts of any length: documents have up to `mailbox.MAX_BYTES` bytes.
 LONG_TEXT = _column_type("long_text", sa.Text())
 #: The type of row ids, which the database counts.
 ROW_ID = _column_type("row_id", sa.BigInteger())

@@ -1,6 +1,6 @@
 """The table of the moves of plans: assignments before and after, and the state of each partition.
 
-The rows are stored here from publication on, whatever the backend of the tree, so that a rollback does not depend on
+The rows are stored here from publication on, whatever the backend of the mailbox, so that a rollback does not depend on
 the files in the workspace.
 """
 

@@ -41,7 +41,7 @@ class PlanTable:
 
     def __init__(self, database: Database, viewed: Callable[[], Collection[PlanVersion] | None] = lambda: None) -> None:
         self.database = database
-        #: The versions of the plans that are unfinished or were cancelled, if a view of the tree has them.
+        #: The versions of the plans that are unfinished or were cancelled, if a view of the mailbox has them.
         self._viewed = viewed
         self._known: Sequence[PlanRecord] = ()
 

@@ -33,13 +33,9 @@ class StateTable:
         """Return the time of the database's clock."""
         return self._views.now_ms()
 
-    def one_read(self) -> AbstractContextManager[None]:
+    def one_read(self, *, again: bool = False) -> AbstractContextManager[None]:
         """Answer the reads of a block from a view, as specified by `State.one_read`."""
-        return self._views.one_read()
-
-    def end_read(self) -> None:
-        """Answer no further read from the view, as specified by `State.end_read`."""
-        self._views.end_read()
+        return self._views.one_read(again=again)
 
     def select(self, wanted: Collection[tuple[str, str | None]]) -> list[StoredRow]:
         """Return rows, as specified by `State.select`."""

@@ -19,14 +19,14 @@ from typing import Any, ClassVar
 import sqlalchemy as sa
 
 from kafka_steward.journal.listing import QUARANTINE
+from kafka_steward.journal.mailbox import Node
 from kafka_steward.journal.one_read import OneRead
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import Database
 from kafka_steward.journal.sql.dialect import now_ms, untrusted_text
+from kafka_steward.journal.sql.mailbox import NODE_COLUMNS, node_from_row
 from kafka_steward.journal.sql.plans import PlanVersion, select_polled
-from kafka_steward.journal.sql.tree import NODE_COLUMNS, node_from_row
 from kafka_steward.journal.state import StoredRow
-from kafka_steward.journal.tree import Node
 
 #: Seconds after which a view is not used any more: what Kafka takes in a poll must not outdate what is read later.
 LIFETIME_S = 5.0
@@ -63,10 +63,6 @@ class View:
     def is_valid(self, now_s: float, changes: int) -> bool:
         """Return whether it may be used still, after so many changes by this thread."""
         return changes == self.changes and now_s - self.read_s < LIFETIME_S
-
-    def below(self, prefix: str) -> list[Node]:
-        """Return the nodes whose paths begin with `prefix`."""
-        return [node for path, node in self.nodes.items() if path.startswith(prefix)]
 
     def select(self, wanted: Collection[tuple[str, str | None]]) -> list[StoredRow]:
         """Return the rows with one of these nouns and keys; a key of None stands for all."""

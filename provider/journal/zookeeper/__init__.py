@@ -1,1 +1,1 @@
-"""The journal's tree in ZooKeeper."""
+"""The journal's mailbox in ZooKeeper."""

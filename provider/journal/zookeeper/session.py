@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -42,7 +42,6 @@ from kazoo.security import Id as Identity
 
 from kafka_steward.errors import JournalError, JournalUnreachable, SettingError
 from kafka_steward.journal import paths
-from kafka_steward.journal.tree import node_exists_error, node_missing_error, version_conflict_error
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 
 _ADMIN = "/admin"
@@ -63,6 +62,9 @@ ROOTS = (
 _EVERYONE = Identity("world", "anyone")
 
 _CHANGES = Permissions.WRITE | Permissions.CREATE | Permissions.DELETE | Permissions.ADMIN
+
+#: The depth of the paths of single documents; below them there are many.
+_SINGLE_DEPTH = 2
 
 #: The number of concurrent requests.
 _AT_ONCE = 500
@@ -189,14 +191,14 @@ class ZkSession:
         self._pid = os.getpid()
         self._opening = threading.Lock()
 
-    def call(self, ask: Callable[[Any], Any], path: str = "", version: int = 0, *, doing: str = "change") -> Any:
+    def call(self, ask: Callable[[Any], Any], path: str = "", *, doing: str = "change") -> Any:
         """Send one request and return its result within the time-out.
 
-        `ask` makes the request; `path`, `version` and `doing` are for error messages. Raises NodeExists, NodeMissing,
-        VersionConflict, JournalError, SettingError when the chroot or a certificate does not exist, and
-        JournalUnreachable: it is then unknown whether a change was made, but it is not made later.
+        `ask` makes the request; `path` and `doing` are for error messages. Raises JournalError, SettingError when the
+        chroot or a certificate does not exist, and JournalUnreachable: it is then unknown whether a change was made,
+        but it is not made later.
         """
-        with _translate_errors(self._options, path, version, doing):
+        with _translate_errors(self._options, path, doing):
             client = self._connected_client()
             try:
                 return ask(client).get(timeout=self._options.timeout_s)
@@ -205,55 +207,45 @@ class ZkSession:
                 self._drop_client(client)
                 raise
 
-    def call_idempotent(
-        self, ask: Callable[[Any], Any], path: str = "", version: int = 0, *, doing: str = "read"
-    ) -> Any:
-        """Send a request that may be executed twice, such as a read; send it again if the session ended during it.
-
-        A change of one version may be repeated, too: at most one of the two is made, and if the first one was made
-        without an answer, the second one raises VersionConflict.
-        """
+    def call_idempotent(self, ask: Callable[[Any], Any], path: str = "", *, doing: str = "read") -> Any:
+        """Send a request that may be executed twice, such as a read; send it again if the session ended during it."""
         try:
-            return self.call(ask, path, version, doing=doing)
+            return self.call(ask, path, doing=doing)
         except JournalUnreachable as error:
             if not isinstance(error.__cause__, ConnectionLoss | SessionExpiredError | ConnectionClosedError):
                 raise
             self._drop_client(self._client)
-            return self.call(ask, path, version, doing=doing)
+            return self.call(ask, path, doing=doing)
 
-    def read(self, paths: Sequence[str], request: Callable[[Any, str], Any]) -> list[Any]:
-        """Return data and stat of each path, read by `request` concurrently; None for a node that does not exist."""
-        return self._request_each(paths, request)
+    def read_each(self, paths: Sequence[str], request: Callable[[str, Any], Any]) -> list[Any]:
+        """Send the request for each path concurrently; return the results, None for a node that does not exist."""
+        asked = [(path, partial(request, path)) for path in paths]
+        return [self._found(path, answer) for path, answer in _send_each(asked, self.call_idempotent)]
 
     def stats(self, paths: Sequence[str]) -> list[Any]:
         """Return the stat of each path, read concurrently; None for a node that does not exist."""
-        return self._request_each(paths, lambda client, path: client.exists_async(path))
+        return self.read_each(paths, lambda path, client: client.exists_async(path))
 
-    def children(self, paths: Sequence[str]) -> list[Any]:
-        """Return the names of the children of each path, read concurrently; None for a node that does not exist."""
-        return self._request_each(paths, lambda client, path: client.get_children_async(path))
-
-    def change_each(self, changes: Sequence[tuple[str, Callable[[Any], Any]]]) -> list[Exception | None]:
-        """Send the changes of these paths concurrently; return None, or kazoo's error, for each.
+    def change_each(
+        self, changes: Sequence[tuple[str, Callable[[Any], Any]]], *, may_repeat: bool = False
+    ) -> list[Any]:
+        """Send the changes of these paths concurrently; return the result of each, or kazoo's error.
 
         The error is one of `EXPECTED`, but not that of a missing right. Raises what `call` raises for that and for any
-        other: some changes may have been made then.
+        other: some changes may have been made then. With `may_repeat` they are sent again if the session ended.
         """
-        found: list[Exception | None] = []
-        for start in range(0, len(changes), _AT_ONCE):
-            sent = changes[start : start + _AT_ONCE]
-            errors = self.call(partial(PipelinedChanges.send_all, [change for _, change in sent]))
-            for (path, _), error in zip(sent, errors, strict=True):
-                if isinstance(error, NoAuthError):
-                    raise forbidden_error(self._options.place, f"change {path}") from error
-            found += errors
-        return found
+        call = partial(self.call_idempotent if may_repeat else self.call, doing="change")
+        return [self._allowed(f"change {path}", answer) for path, answer in _send_each(changes, call)]
 
-    def _request_each(self, paths: Sequence[str], request: Callable[[Any, str], Any]) -> list[Any]:
-        found: list[Any] = []
-        for start in range(0, len(paths), _AT_ONCE):
-            found += self.call_idempotent(partial(PipelinedReads.send, paths[start : start + _AT_ONCE], request))
-        return found
+    def _found(self, path: str, answer: Any) -> Any:
+        if isinstance(answer, NoAuthError) and path.count("/") <= _SINGLE_DEPTH:
+            return self._allowed(f"read {path}", answer)
+        return None if isinstance(answer, Exception) else answer  # one of many must not hide the others
+
+    def _allowed(self, what: str, answer: Any) -> Any:
+        if isinstance(answer, NoAuthError):
+            raise forbidden_error(self._options.place, what) from answer
+        return answer
 
     def close(self) -> None:
         """Close the connection. Harmless when called twice."""
@@ -279,56 +271,37 @@ class ZkSession:
             return self._client
 
 
-class PipelinedReads:
-    """Concurrent requests as one kazoo async result; the result for a missing node is None."""
-
-    def __init__(self, asked: Sequence[Any]) -> None:
-        self._asked = asked
-
-    @classmethod
-    def send(cls, paths: Sequence[str], request: Callable[[Any, str], Any], client: Any) -> PipelinedReads:
-        """Send the request for each path."""
-        return cls([request(client, path) for path in paths])
-
-    def get(self, timeout: float) -> list[Any]:
-        """Return all results within `timeout` seconds. Raises kazoo's error for the first request that fails."""
-        deadline = time.monotonic() + timeout
-        return [self._result_or_none(each, max(0.0, deadline - time.monotonic())) for each in self._asked]
-
-    def _result_or_none(self, asked: Any, timeout: float) -> Any:
-        try:
-            return asked.get(timeout=timeout)
-        except (NoNodeError, NoAuthError):
-            return None  # missing, or unreadable for us by its ACL: one such node must not hide the others
-
-
-#: The errors of a change that depend on the state of one node.
+#: The errors of a request that depend on the state of one node.
 EXPECTED = (NodeExistsError, NoNodeError, BadVersionError, NotEmptyError, NoAuthError)
 
 
-class PipelinedChanges:
-    """Concurrent changes as one kazoo async result, which is None for each that was made, else its error."""
+class PipelinedRequests:
+    """Concurrent requests as one kazoo async result: the result of each, or its error."""
 
-    def __init__(self, asked: Sequence[Any]) -> None:
-        self._asked = asked
+    def __init__(self, requests: Sequence[Callable[[Any], Any]], client: Any) -> None:
+        self._asked = [request(client) for request in requests]
 
-    @classmethod
-    def send_all(cls, changes: Sequence[Callable[[Any], Any]], client: Any) -> PipelinedChanges:
-        """Send each change."""
-        return cls([change(client) for change in changes])
-
-    def get(self, timeout: float) -> list[Exception | None]:
+    def get(self, timeout: float) -> list[Any]:
         """Return all results within `timeout` seconds. Raises kazoo's first error that is not one of `EXPECTED`."""
         deadline = time.monotonic() + timeout
-        return [_error_of(each, max(0.0, deadline - time.monotonic())) for each in self._asked]
+        return [_result_or_error(each, max(0.0, deadline - time.monotonic())) for each in self._asked]
 
 
-def _error_of(asked: Any, timeout: float) -> Exception | None:
+def _result_or_error(asked: Any, timeout: float) -> Any:
     try:
-        asked.get(timeout=timeout)
+        return asked.get(timeout=timeout)
     except EXPECTED as error:
-        return cast(Exception, error)
-    return None
+        return error
+
+
+def _send_each(
+    requests: Sequence[tuple[str, Callable[[Any], Any]]], call: Callable[..., list[Any]]
+) -> Iterator[tuple[str, Any]]:
+    """Send the requests about these paths, so many at once; yield the path and the answer of each."""
+    for start in range(0, len(requests), _AT_ONCE):
+        sent = requests[start : start + _AT_ONCE]
+        answers = call(partial(PipelinedRequests, [request for _, request in sent]))
+        yield from zip((path for path, _ in sent), answers, strict=True)
 
 
 class _SecretsFilter(logging.Filter):
@@ -394,17 +367,11 @@ def stop_client(client: Any) -> None:
 
 
 @contextmanager
-def _translate_errors(options: ZooKeeperOptions, path: str, version: int, doing: str) -> Iterator[None]:
+def _translate_errors(options: ZooKeeperOptions, path: str, doing: str) -> Iterator[None]:
     try:
         yield
-    except NodeExistsError as error:
-        raise node_exists_error(path) from error
     except NoNodeError as error:
-        raise node_missing_error(path) from error
-    except BadVersionError as error:
-        raise version_conflict_error(path, version) from error
-    except NotEmptyError as error:
-        raise JournalError(f"{path} has child nodes and cannot be deleted; delete those first.") from error
+        raise JournalError(f"{path} no longer exists; try again.") from error
     except (NoAuthError, AuthFailedError) as error:
         raise forbidden_error(options.place, f"{doing} {path or 'the journal'}") from error
     except (KazooTimeoutError, KazooException, OSError) as error:

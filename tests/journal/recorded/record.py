@@ -17,6 +17,7 @@ from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
 from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, CancelRequest, FailedBroker, InFlight, Request
 from kafka_steward.journal.records import THROTTLE_LEASES, LeaseKey, MoveState, PlanRecord, PlanStatus, ThrottleLease
 from kafka_steward.journal.store import Journal, open_journal
+from tests.documents import create_document
 
 FOLDER = Path(__file__).parent
 CLUSTER = "recorded-cluster"
@@ -88,13 +89,17 @@ def _submit(journal: Journal) -> AuditRecord:
 
 
 def _documents(journal: Journal) -> None:
-    tree = journal.tree
-    tree.create(paths.failed_broker(1), FailedBroker(1_767_225_600_000).to_json())
-    tree.create(paths.rolling_bounce(4), AnnouncedRestartDocument(1_767_225_600_000, 1_767_229_200_000).to_json())
-    tree.create(paths.reassignment(_names(3)[0]), InFlight((1, 2, 3), (4, 2, 3), top=3, plan="bbbb").to_json())
+    mailbox = journal.mailbox
+    create_document(mailbox, paths.failed_broker(1), FailedBroker(1_767_225_600_000).to_json())
+    create_document(
+        mailbox, paths.rolling_bounce(4), AnnouncedRestartDocument(1_767_225_600_000, 1_767_229_200_000).to_json()
+    )
+    create_document(
+        mailbox, paths.reassignment(_names(3)[0]), InFlight((1, 2, 3), (4, 2, 3), top=3, plan="bbbb").to_json()
+    )
     journal.rows(THROTTLE_LEASES).put(LeaseKey("4", "follower.rate"), ThrottleLease(None, "50", {"bbbb": ()}), None)
-    tree.create(paths.CANCEL_IN_PROGRESS, CancelRequest("bbbb", "plan", "ann", "Enough.").to_json())
-    tree.create_sequential(paths.REQUEST_PREFIX, Request(()).to_json())
+    create_document(mailbox, paths.CANCEL_IN_PROGRESS, CancelRequest("bbbb", "plan", "ann", "Enough.").to_json())
+    mailbox.append(paths.REQUEST_PREFIX, Request(()).to_json())
 
 
 if __name__ == "__main__":
