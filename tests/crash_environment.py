@@ -41,7 +41,8 @@ class Place:
 
     def __post_init__(self) -> None:
         clock = lambda: self.simulator.now_ms  # noqa: E731
-        self.stores = (MemoryMailbox(clock), MemoryMoves(clock), MemoryAudit(self.simulator.cluster_id, clock))
+        audit = MemoryAudit(self.simulator.cluster_id, clock)
+        self.stores = (MemoryMailbox(clock), MemoryMoves(clock, audit), audit)
         self.state, self.plans = MemoryState(clock), MemoryPlans(clock)
         self.ticks = 0
 

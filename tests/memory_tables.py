@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.journal.audit import Action, AuditRecord, Outcome, StoredAuditRecord
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, StoredAuditRecord
 from kafka_steward.journal.observed import ApprovalState
 from kafka_steward.journal.records import Approval, Cause, MoveRow, MoveState, Phase, PlanRecord
 
@@ -16,8 +16,9 @@ from kafka_steward.journal.records import Approval, Cause, MoveRow, MoveState, P
 class MemoryMoves:
     """What `MoveTable` does."""
 
-    def __init__(self, clock: Callable[[], int]) -> None:
+    def __init__(self, clock: Callable[[], int], audit: MemoryAudit) -> None:
         self._clock = clock
+        self._audit = audit
         self._plans: dict[str, dict[TopicPartition, MoveRow]] = {}
         self.place = "memory"
 
@@ -43,9 +44,29 @@ class MemoryMoves:
         stage: int | None = None,
         cause: Cause | None = None,
         unacknowledged: bool | None = None,
+        action: Action | None = None,
+        who: Actor | None = None,
     ) -> int:
         rows, now_ms = self._plans.get(digest, {}), self._clock()
         known = [name for name in set(partitions) if name in rows]
+        if action is not None:
+            # It comes first: without a transaction, a process that ends in between writes both again.
+            told = dict.fromkeys(known, detail) if isinstance(detail, str) else detail
+            asked = [row for row in self.rows(digest) if row.topic_partition in known]
+            entries = [
+                AuditRecord(
+                    action,
+                    told[row.topic_partition],
+                    digest,
+                    row.move.chunk,
+                    *row.topic_partition,
+                    attempt=row.attempt if attempt is None else attempt,
+                    before=list(row.move.before),
+                    who=who or Actor(),
+                )
+                for row in asked
+            ]
+            self._audit.insert(entries, Outcome.DONE, "")
         for name in known:
             rows[name] = rows[name].with_state(
                 state,

@@ -64,7 +64,7 @@ def memory_journal(simulator: Simulator) -> Journal:
     """A journal that is in memory as a whole, on the simulator's clock."""
     clock = lambda: simulator.now_ms  # noqa: E731
     audit = MemoryAudit(simulator.cluster_id, clock)
-    stores = MemoryMailbox(clock), MemoryState(clock), MemoryMoves(clock), audit, MemoryPlans(clock)
+    stores = MemoryMailbox(clock), MemoryState(clock), MemoryMoves(clock, audit), audit, MemoryPlans(clock)
     return journal_over(simulator.cluster_id, *stores)
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.document import parse_valid_nodes
 from kafka_steward.journal.kip_documents import Chunk, ChunkPartition
 from kafka_steward.journal.locks import Fence
@@ -310,11 +310,13 @@ class Plans:
         stage: int | None = None,
         cause: Cause | None = None,
         unacknowledged: bool | None = None,
+        action: Action | None = None,
+        who: Actor | None = None,
     ) -> None:
         """Set the state of some partitions; `attempt`, `isr_seen`, `stage` and `unacknowledged` are kept if None.
 
-        `detail` is one text for all partitions, or one per partition. A chunk whose partitions are all settled is
-        deleted (KIP-46).
+        `detail` is one text for all partitions, or one per partition. With `action`, an audit row of each records the
+        decision by `who`, with its detail as the reason. A chunk whose partitions are all settled is deleted (KIP-46).
 
         Raises PlanError for a partition that the plan does not move, LockLost if the step lock was lost.
         """
@@ -324,7 +326,7 @@ class Plans:
             if fence is not None:
                 fence.check()
             kept: dict[str, Any] = {"attempt": attempt, "isr_seen": isr_seen, "unacknowledged": unacknowledged}
-            kept |= {"phase": phase, "stage": stage, "cause": cause}
+            kept |= {"phase": phase, "stage": stage, "cause": cause, "action": action, "who": who}
             if self._table.set_state(digest, partitions, state, detail, **kept) != len(set(partitions)):
                 raise self._unknown_partition_error(digest, partitions)
             if state.settled:

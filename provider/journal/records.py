@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -397,18 +397,18 @@ class MoveRow:
     ) -> MoveRow:
         """Return the row after `Plans.set_move_states` with the same values at `now_ms`."""
         submits = state is MoveState.SUBMITTED and attempt is not None
-        return replace(
-            self,
-            state=state,
-            detail=detail,
-            attempt=self.attempt if attempt is None else attempt,
-            submitted_ms=now_ms if submits else self.submitted_ms,
-            settled_ms=now_ms if state.settled else None,
-            isr_seen=self.isr_seen if isr_seen is None else isr_seen,
-            phase=phase,
-            stage=self.stage if stage is None else stage,
-            cause=cause,
-            unacknowledged=self.unacknowledged if unacknowledged is None else unacknowledged,
+        return MoveRow(
+            self.move,
+            state,
+            detail,
+            self.attempt if attempt is None else attempt,
+            now_ms if submits else self.submitted_ms,
+            now_ms if state.settled else None,
+            self.isr_seen if isr_seen is None else isr_seen,
+            phase,
+            self.stage if stage is None else stage,
+            cause,
+            self.unacknowledged if unacknowledged is None else unacknowledged,
         )
 
 

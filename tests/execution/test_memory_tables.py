@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.journal.audit import Action, AuditRecord, Code, Outcome
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code, Outcome
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.observed import ApprovalState
 from kafka_steward.journal.records import Cause, MoveState, Phase, PlanRecord, PlanStatus
@@ -23,7 +23,8 @@ from tests.simulated_plan import move
 
 MOVES = [move(f"t-{n}", "123", "423", chunk=n // 2, position=n % 2) for n in range(4)]
 NAMES = [each.topic_partition for each in MOVES]
-words = st.text("ab", max_size=3)
+#: Some contain the name of a partition, and one what the statement has in place of a name.
+words = st.text("ab", max_size=3) | st.sampled_from(["t-1: t-1 is", "t-2 and t-1", "{partition} t-1"])
 marks = st.tuples(
     st.sets(st.sampled_from(NAMES), min_size=1),
     st.sampled_from(MoveState),
@@ -36,6 +37,8 @@ marks = st.tuples(
             "stage": st.integers(0, 2),
             "cause": st.none() | st.sampled_from(Cause),
             "unacknowledged": st.none() | st.booleans(),
+            "action": st.none() | st.sampled_from([Action.HOLD, Action.DROP]),
+            "who": st.none() | st.just(Actor(dag_id="heal", try_number=2)),
         }
     ),
 )
@@ -53,6 +56,7 @@ entries = st.builds(
     code=st.none() | st.sampled_from(Code),
 )
 told = st.tuples(st.sampled_from(["insert", "complete"]), st.lists(entries, max_size=3), st.sampled_from(Outcome))
+ALL: dict[str, Any] = {"plan": None, "action": None, "topic": None, "since_ms": None, "limit": None}
 few = settings(max_examples=tried(45), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 _cluster_ids = iter(range(10**6))
 
@@ -74,7 +78,8 @@ def without_times(rows: list[Any]) -> list[str]:
 @few
 @given(st.lists(marks, max_size=5))
 def test_moves(engine: Any, changes: list[Any]) -> None:
-    real, fake = MoveTable(database(engine)), MemoryMoves(lambda: 1)
+    tables, memory = database(engine), MemoryAudit("c", lambda: 1)
+    real, fake = MoveTable(tables), MemoryMoves(lambda: 1, memory)
     for table in (real, fake):
         table.insert_missing("p", MOVES)
         for change in changes:
@@ -84,6 +89,7 @@ def test_moves(engine: Any, changes: list[Any]) -> None:
     assert fake.unsettled_chunks("p") == real.unsettled_chunks("p")
     assert fake.count_states("p") == real.count_states("p")
     assert fake.unsettled_partitions("p") == real.unsettled_partitions("p")
+    assert without_times(memory.select(**ALL)) == without_times(AuditTable(tables).select(**ALL))
     asked = [MOVES[3].topic_partition, TopicPartition("t", 99)]
     told: dict[str, Any] = {"attempt": None, "isr_seen": None}
     assert [table.set_state("p", asked, MoveState.HELD, "why", **told) for table in (fake, real)] == [1, 1]
@@ -99,8 +105,7 @@ def test_audit(engine: Any, told: list[Any]) -> None:
                 table.insert(several, outcome, "so")
             else:
                 table.complete([(entry, outcome, f"so {place}") for place, entry in enumerate(several)])
-    every: dict[str, Any] = {"plan": None, "action": None, "topic": None, "since_ms": None, "limit": None}
-    for query in (every, every | {"plan": "p"}, every | {"action": Action.SUBMIT, "limit": 2}, every | {"topic": "t"}):
+    for query in (ALL, ALL | {"plan": "p"}, ALL | {"action": Action.SUBMIT, "limit": 2}, ALL | {"topic": "t"}):
         assert without_times(fake.select(**query)) == without_times(real.select(**query))
         real_open = [row.completed_ms is None for row in real.select(**query)]
         assert [row.completed_ms is None for row in fake.select(**query)] == real_open

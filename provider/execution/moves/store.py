@@ -1,15 +1,14 @@
 """The journal's record of moves: their states, the audit rows of decisions, KIP-236's documents.
 
-Each method writes up to 500 moves in a transaction if the journal is one database, and is idempotent if it is not. In
-that case, the state of a move is the last write when the move settles, and the first write when it is submitted. Every
-write compares the fence, which renews the step lock.
+Each method writes some hundreds of moves in a transaction if the journal is one database, thousands if they change
+alike, and is idempotent if it is not. In that case, the state of a move is the last write when the move settles, and
+the first write when it is submitted. Every write compares the fence, which renews the step lock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
 from typing import Any, NamedTuple
 
 from kafka_steward.assignment import Move, MoveReason, TopicPartition
@@ -24,8 +23,8 @@ from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanRecord
 from kafka_steward.journal.store import Journal
 
-#: Moves that are written in one transaction, which takes some tenths of a second.
-_AT_ONCE = 500
+#: Moves that are written in one transaction, which takes some tenths of a second, and decisions about moves.
+_AT_ONCE, _DECISIONS_AT_ONCE = 500, 5_000
 
 _ACTIONS = {
     Event.COMPLETE: Action.SETTLE,
@@ -191,14 +190,14 @@ class MoveStore:
 
     def record_decisions(self, decisions: Sequence[Decision]) -> None:
         """Record decisions about moves that have not begun, or have ended; unchanged rows are not written again."""
-        for some in _split_into_transactions([each for each in decisions if not _is_already_recorded(each)]):
+        new = [each for each in decisions if not _is_already_recorded(each)]
+        for some in _split_into_transactions(new, _DECISIONS_AT_ONCE):
             with self._journal.transaction():
                 for (event, cause), several in _group_by(some, lambda each: (each.event, each.cause)):
                     rows = [each.row for each in several]
                     told = {each.row.topic_partition: each.sentence for each in several}
                     self._delete_documents([row for row in rows if row.state is MoveState.SUBMITTED])
-                    self._audit_event(rows, event, told)
-                    self._apply_event(rows, event, told, cause=cause)
+                    self._apply_event(rows, event, told, cause=cause, audited=True)
 
     def _write_documents(self, rows: Sequence[MoveRow]) -> None:
         """Write the documents of moves that are in flight (KIP-236)."""
@@ -263,36 +262,50 @@ class MoveStore:
         self,
         rows: Sequence[MoveRow],
         event: Event,
-        told: str | Mapping[TopicPartition, str],
-        found: Mapping[TopicPartition, Sequence[int]] | None = None,
+        said: str,
+        found: Mapping[TopicPartition, Sequence[int]],
     ) -> None:
         if event not in _ACTIONS:
             return
         entries = []
         for row in rows:
             name = row.topic_partition
-            after = list(found[name]) if found and name in found else None
-            said = told if isinstance(told, str) else told[name]
+            after = list(found[name]) if name in found else None
             entries.append(
                 self.build_audit_record(_ACTIONS[event], row, said, before=list(row.move.before), after=after)
             )
         self._journal.audit.record_all(entries)
 
     def _apply_event(
-        self, rows: Sequence[MoveRow], event: Event, detail: str | Mapping[TopicPartition, str], **more: Any
+        self,
+        rows: Sequence[MoveRow],
+        event: Event,
+        detail: str | Mapping[TopicPartition, str],
+        *,
+        audited: bool = False,
+        **more: Any,
     ) -> None:
+        action = _ACTIONS.get(event) if audited else None
         for state, several in _group_by(rows, lambda row: next_state(row.state, event)):
-            self._write_state(several, state, detail, **more)
+            self._write_state(several, state, detail, action=action, **more)
             self.steps_ahead += (
                 len(several) if state.settled or event in {Event.CANCEL_COMPLETED, Event.STAGE_COMPLETED} else 0
             )
 
     def _write_state(
-        self, rows: Sequence[MoveRow], state: MoveState, detail: str | Mapping[TopicPartition, str], **more: Any
+        self,
+        rows: Sequence[MoveRow],
+        state: MoveState,
+        detail: str | Mapping[TopicPartition, str],
+        *,
+        action: Action | None = None,
+        **more: Any,
     ) -> None:
         names, current = [row.topic_partition for row in rows], list(self.rows())
         self._rows = None  # if the change fails, it is unknown whether it was made
-        self._journal.plans.set_move_states(self._plan, names, state, detail, fence=self._fence, **more)
+        self._journal.plans.set_move_states(
+            self._plan, names, state, detail, fence=self._fence, action=action, who=self._who, **more
+        )
         for name in names:
             said = detail if isinstance(detail, str) else detail[name]
             place = self._places[name]
@@ -300,10 +313,10 @@ class MoveStore:
         self._rows = current
 
 
-def _split_into_transactions(things: Sequence[Any]) -> Iterator[Sequence[Any]]:
+def _split_into_transactions(things: Sequence[Any], number: int = _AT_ONCE) -> Iterator[Sequence[Any]]:
     """Yield the items in batches of one transaction each, so that a cancel and other writers wait only briefly."""
-    for start in range(0, len(things), _AT_ONCE):
-        yield things[start : start + _AT_ONCE]
+    for start in range(0, len(things), number):
+        yield things[start : start + number]
 
 
 def _cancelling_detail(row: MoveRow, sentence: str) -> str:
@@ -318,8 +331,9 @@ def _is_already_recorded(decision: Decision) -> bool:
     A move that stays WAITING counts as such, whatever its `detail`.
     """
     row, event, sentence, cause = decision
-    state = next_state(row.state, event)
-    return (row.state is state is MoveState.WAITING) or replace(row, state=state, detail=sentence, cause=cause) == row
+    if row.state is not next_state(row.state, event):
+        return False
+    return row.state is MoveState.WAITING or (row.detail == sentence and row.cause is cause)
 
 
 def _stage_and_text(row: MoveRow, stages: Mapping[TopicPartition, Move]) -> tuple[int, str]:
@@ -351,5 +365,7 @@ def _adopted_stage(finding: Observation) -> int:
 
 
 def _group_by(things: Iterable[Any], key: Any) -> list[tuple[Any, list[Any]]]:
-    ordered = sorted(things, key=lambda thing: str(key(thing)))
-    return [(value, list(several)) for value, several in groupby(ordered, key=key)]
+    groups: dict[Any, list[Any]] = {}
+    for thing in things:
+        groups.setdefault(key(thing), []).append(thing)
+    return sorted(groups.items(), key=lambda group: str(group[0]))

@@ -25,7 +25,7 @@ from kafka_steward.journal.records import Cause, LeaderRate, MoveState, Phase, P
 from kafka_steward.journal.sql.dialect import LONG_TEXT, NAME, PATH, ROW_ID, WORD, partial_index_options
 
 #: Characters that are kept of a text, unless said otherwise.
-_LONGEST = 10_000
+LONGEST = 10_000
 
 
 class ConvertingType(TypeDecorator[Any]):
@@ -61,7 +61,7 @@ class ConvertingType(TypeDecorator[Any]):
         return self.read
 
 
-def clean_text_type(most: int | None = _LONGEST) -> ConvertingType:
+def clean_text_type(most: int | None = LONGEST) -> ConvertingType:
     """Return the type of a text that may quote others, as every database stores it, and cut to `most` characters."""
     return ConvertingType(partial(_clean_and_truncate, most=most))
 
@@ -114,7 +114,7 @@ LIST = ConvertingType(json.dumps, lambda text: tuple(json.loads(text or "[]")))
 #: Points of a curve, each a tuple of numbers, as a JSON list; NULL, of an outer join, is none.
 SERIES = ConvertingType(json.dumps, lambda text: tuple(map(tuple, json.loads(text or "[]"))))
 #: A name and a number in a key, where '' and -1 represent None, because NULLs never compare equal.
-NAME_OR_NONE = ConvertingType(lambda name: _clean_and_truncate(name or "", _LONGEST), lambda text: text or None, NAME)
+NAME_OR_NONE = ConvertingType(lambda name: _clean_and_truncate(name or "", LONGEST), lambda text: text or None, NAME)
 NUMBER_OR_NONE = ConvertingType(
     lambda number: -1 if number is None else number,
     lambda number: None if number == -1 else number,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -13,7 +13,7 @@ from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import Database, split_into_batches
 from kafka_steward.journal.sql.dialect import now_ms
 
-_audit = tables.audit
+_audit, _move = tables.audit, tables.plan_move
 
 #: The fields of a row, which are its columns: those of the entry, of its actor, and of the row itself.
 _ENTRY = [each.name for each in fields(AuditRecord) if each.name != "who"]
@@ -32,14 +32,7 @@ class AuditTable:
         if not entries:
             return
         with self._database.write_transaction() as connection:
-            when_ms = connection.execute(sa.select(now_ms())).scalar_one()
-            written = {
-                "cluster_id": self._database.cluster_id,
-                "when_ms": when_ms,
-                "completed_ms": None if outcome is Outcome.INTENDED else when_ms,
-                "outcome": outcome,
-                "detail": detail,
-            }
+            written = _written_now(self._database, connection, outcome, detail)
             for some in split_into_batches([{**_to_columns(entry), **written} for entry in entries]):
                 connection.execute(self._database.dialect.insert_or_ignore(_audit), some)
 
@@ -114,6 +107,36 @@ class AuditTable:
         with self._database.read_connection() as connection:
             found = connection.execute(query.order_by(_audit.c.id.desc()).limit(limit)).mappings().all()
         return [to_stored_record(values) for values in reversed(found)]
+
+
+def insert_of_moves(
+    database: Database, which: sa.ColumnElement[bool], parameters: Mapping[str, Any], action: Action, who: Actor
+) -> None:
+    """Insert a row for each of the moves `which` that has none yet, in plan order; its detail is the reason.
+
+    `parameters` are those of `which`.
+    """
+    with database.write_transaction() as connection:
+        facts = _written_now(database, connection, Outcome.DONE, "") | {"action": action, "broker": None}
+        facts |= {name: value for name in _WHO if (value := getattr(who, name)) is not None}
+        columns: dict[str, sa.ColumnElement[Any]] = {
+            name: sa.literal(value, _audit.c[name].type) for name, value in facts.items()
+        }
+        columns |= {name: _move.c[name] for name in ("plan", "chunk", "topic", "partition", "attempt", "before")}
+        columns["reason"] = sa.func.substr(_move.c.detail, 1, tables.LONGEST)
+        moves = sa.select(*columns.values()).where(which).order_by(_move.c.chunk, _move.c.position)
+        connection.execute(database.dialect.insert_or_ignore(_audit).from_select(list(columns), moves), parameters)
+
+
+def _written_now(database: Database, connection: sa.Connection, outcome: Outcome, detail: str) -> dict[str, Any]:
+    when_ms = connection.execute(sa.select(now_ms())).scalar_one()
+    return {
+        "cluster_id": database.cluster_id,
+        "when_ms": when_ms,
+        "completed_ms": None if outcome is Outcome.INTENDED else when_ms,
+        "outcome": outcome,
+        "detail": detail,
+    }
 
 
 def _to_completion(entry: AuditRecord, outcome: Outcome, detail: str) -> dict[str, Any]:

@@ -98,6 +98,8 @@ class Dialect(ABC):
 
     #: The database's clock as an SQL expression, in milliseconds since 1970; it advances within a transaction.
     clock: ClassVar[str]
+    #: SQL that selects topic and number of each partition in `:names`, a JSON object of topics with their numbers.
+    select_names: ClassVar[str]
     #: The execution options by which SQLAlchemy begins transactions that only read.
     reading_options: ClassVar[Mapping[str, Any]] = {}
 

@@ -6,6 +6,7 @@ the files in the workspace.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
@@ -14,8 +15,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase
 from kafka_steward.journal.schema import tables
+from kafka_steward.journal.sql.audit import insert_of_moves
 from kafka_steward.journal.sql.database import Database, split_into_batches
 from kafka_steward.journal.sql.dialect import now_ms
 
@@ -24,6 +27,8 @@ _move = tables.plan_move
 #: The fields of a row, which are its columns: those of the move, and of its state.
 _MOVE = [each.name for each in fields(Move)]
 _STATE = [each.name for each in fields(MoveRow) if each.name != "move"]
+#: What stands in a statement's text for the name of each move that the statement changes.
+_NAME = "{partition}"
 #: The columns of a move, of which `to_move_row` makes the row.
 MOVE_COLUMNS = [_move.c[name] for name in (*_MOVE, *_STATE)]
 
@@ -96,32 +101,41 @@ class MoveTable:
         stage: int | None = None,
         cause: Cause | None = None,
         unacknowledged: bool | None = None,
+        action: Action | None = None,
+        who: Actor | None = None,
     ) -> int:
         """Set the state of some rows, and return the number of rows that exist.
 
         `attempt`, `isr_seen`, `stage` and `unacknowledged` are kept if None is passed. Only a submission passes
-        `attempt`, and sets the time of submission. `detail` is one text for all partitions, or one per partition.
+        `attempt`, and sets the time of submission. `detail` is one text for all partitions, or one per partition. With
+        `action`, an audit row of each records the decision by `who`, with its detail as the reason.
+
+        Thousands of moves may change at once, mostly for one reason: one statement changes all whose details differ
+        in their names alone.
         """
+        if not partitions:
+            return 0
         changes: dict[str, Any] = {"state": state, "phase": phase, "cause": cause}
         changes["settled_ms"] = now_ms() if state.settled else None
         if state is MoveState.SUBMITTED and attempt is not None:
             changes["submitted_ms"] = now_ms()
         kept = {"attempt": attempt, "isr_seen": isr_seen, "stage": stage, "unacknowledged": unacknowledged}
         changes |= {name: value for name, value in kept.items() if value is not None}
-        this = (_move.c.topic == sa.bindparam("of_topic")) & (_move.c.partition == sa.bindparam("of_partition"))
-        update = (
-            sa.update(_move)
-            .where(self._plan_condition(digest) & this)
-            .values(changes | {"detail": sa.bindparam("of_detail")})
-        )
-        details = dict.fromkeys(partitions, detail) if isinstance(detail, str) else detail
-        rows = [
-            {"of_topic": each.topic, "of_partition": each.partition, "of_detail": details[each]}
-            for each in sorted(set(partitions))
+        named = sa.text(self.database.dialect.select_names).columns(_move.c.topic, _move.c.partition)
+        these = self._plan_condition(digest) & sa.tuple_(_move.c.topic, _move.c.partition).in_(named)
+        name = _move.c.topic + "-" + sa.cast(_move.c.partition, sa.Text)
+        text, mark = sa.bindparam("told", type_=_move.c.detail.type), sa.bindparam("mark", type_=sa.Text)
+        update = sa.update(_move).where(these).values(changes | {"detail": sa.func.replace(text, mark, name)})
+        several = [
+            {"told": told, "mark": mark, "names": _to_json(names)}
+            for (told, mark), names in _group_by_text(set(partitions), detail).items()
         ]
-        # One update per row, by the key: PostgreSQL would compare a list of names with each row of the plan.
         with self.database.write_transaction() as connection:
-            return connection.execute(update, rows).rowcount if rows else 0
+            changed = connection.execute(update, several).rowcount
+            if action is not None:
+                names = _to_json(partitions)
+                insert_of_moves(self.database, these, {"names": names}, action, who or Actor())
+            return changed
 
     def unsettled_partitions(self, digest: str) -> tuple[int, set[TopicPartition]]:
         """Return the number of a plan's rows, and the partitions in a state that is not settled, without the rest."""
@@ -175,6 +189,27 @@ class MoveTable:
 
 def _partition_condition(partitions: Sequence[TopicPartition]) -> sa.ColumnElement[bool]:
     return sa.tuple_(_move.c.topic, _move.c.partition).in_([tuple(name) for name in partitions])
+
+
+def _group_by_text(
+    partitions: Collection[TopicPartition], detail: str | Mapping[TopicPartition, str]
+) -> dict[tuple[str, str], list[TopicPartition]]:
+    """Return the partitions by detail, with a mark in place of their names; the mark is empty where it is none."""
+    if isinstance(detail, str):
+        return {(detail, ""): list(partitions)}
+    found: dict[tuple[str, str], list[TopicPartition]] = {}
+    for name in partitions:
+        told = detail[name]
+        text = (told, "") if _NAME in told else (told.replace(str(name), _NAME), _NAME)
+        found.setdefault(text, []).append(name)
+    return found
+
+
+def _to_json(partitions: Collection[TopicPartition]) -> str:
+    numbers: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        numbers.setdefault(topic, []).append(partition)
+    return json.dumps(numbers)
 
 
 def _to_columns(row: MoveRow) -> dict[str, Any]:

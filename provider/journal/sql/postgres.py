@@ -123,6 +123,10 @@ class Postgres(Dialect):
 
     reading_options: ClassVar[Mapping[str, Any]] = {"postgresql_readonly": True}
     clock = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
+    select_names = (
+        "SELECT named.key, CAST(number.value AS BIGINT) FROM json_each(CAST(:names AS json)) named "
+        "CROSS JOIN json_array_elements_text(named.value) number"
+    )
 
     def with_driver(self, given: sa.URL) -> sa.URL:
         """Return the URL with psycopg as its driver; only SQLAlchemy's default driver may be named instead."""

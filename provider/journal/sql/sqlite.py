@@ -25,6 +25,9 @@ class Sqlite(Dialect):
     """The `Dialect` of SQLite. A transaction that writes begins with BEGIN IMMEDIATE, which excludes other writers."""
 
     clock = "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
+    select_names = (
+        "SELECT named.key, number.value FROM json_each(:names) named CROSS JOIN json_each(named.value) number"
+    )
 
     def connection_url(self, conn_id: str, fields: sa.URL, extra: Mapping[str, Any]) -> sa.URL:
         """Return the URL of the file that the host of a connection names; the schema is ignored, as in Airflow."""
