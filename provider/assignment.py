@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 __all__ = [
@@ -186,12 +186,17 @@ class Move:
     @cached_property
     def adding(self) -> frozenset[int]:
         """Brokers that receive a replica."""
-        return frozenset(self.after) - frozenset(self.before)
+        return _lacking(self.before, self.after)
 
     @cached_property
     def removing(self) -> frozenset[int]:
         """Brokers that lose their replica."""
-        return frozenset(self.before) - frozenset(self.after)
+        return _lacking(self.after, self.before)
+
+
+@lru_cache(maxsize=4096)  # many moves add the same brokers, and share the set
+def _lacking(lacks: Assignment, has: Assignment) -> frozenset[int]:
+    return frozenset(has) - frozenset(lacks)
 
 
 def below_min_isr_reason(before: int, after: int, min_isr: int | None) -> str:

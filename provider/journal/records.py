@@ -294,6 +294,8 @@ class KnownCluster:
 class MoveState(str, Enum):
     """The state of one partition of a plan."""
 
+    __hash__ = str.__hash__  # that of Enum is written in Python, and a step looks states up by the ten thousand
+
     #: Not submitted yet.
     WAITING = "waiting"
     #: Preflight held it back; it may be submitted later.

@@ -35,6 +35,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from operator import attrgetter
 
 from kafka_steward.assignment import URGENT_OPERATIONS, Move, TopicPartition, name_brokers
 from kafka_steward.cluster.state import Partition, Snapshot
@@ -403,21 +404,18 @@ def admit_moves(
     load = _BrokerLoad.of(in_flight, rooms, sizes or {}, caps)
     # The moves of other brokers must not keep these waiting.
     reduced = replace(caps.under(Pressure.OUT_OF_SYNC), total=caps.total)
-    in_order = sorted(waiting, key=lambda move: (move.chunk, move.position, move.topic_partition))
+    in_order = sorted(waiting, key=attrgetter("chunk", "position", "topic_partition"))
     chosen: set[TopicPartition] = set()
     while True:
         # Moves that were passed over may fit into the window as the moves behind them have widened it.
         before = load.window
-        chosen |= {
-            move.topic_partition
-            for move in in_order
-            if move.topic_partition not in chosen
-            and load.admit_move(
-                move,
-                leader := leaders.get(move.topic_partition),
-                caps if move.adding.union({leader}).isdisjoint(strained) else reduced,
-            )
-        }
+        for move in in_order:
+            leader = leaders.get(move.topic_partition)
+            if (move.adding and (move.adding, leader) in load.full) or move.topic_partition in chosen:
+                continue
+            limits = caps if leader not in strained and move.adding.isdisjoint(strained) else reduced
+            if load.admit_move(move, leader, limits):
+                chosen.add(move.topic_partition)
         if load.window == before:
             moves = [move for move in in_order if move.topic_partition in chosen]
             return Admission(moves, load.directories)
@@ -441,6 +439,8 @@ class _BrokerLoad:
     directories: dict[Replica, str] = field(default_factory=dict)
     bytes_into: Counter[int] = field(default_factory=Counter)
     bytes_out_of: Counter[int | None] = field(default_factory=Counter)
+    #: The receiving brokers and the leader of moves that exceed a limit in counts, which only grow: so will the next.
+    full: set[tuple[frozenset[int], int | None]] = field(default_factory=set)
 
     @classmethod
     def of(
@@ -458,11 +458,12 @@ class _BrokerLoad:
     def admit_move(self, move: Move, leader: int | None, caps: ConcurrencyLimits) -> bool:
         if not (move.adding or move.removing):
             return True
-        if self.total >= caps.total:
-            return False
         known = _largest_size(move, self.sizes, zero_counts=caps.zero_counts)
         flow = ActiveTransfer(move.adding, leader, caps.unknown_bytes if known is None else known)
-        if not (self._is_below_limits(flow, caps) and self._is_in_window(flow, caps)):
+        if not self._is_below_limits(flow, caps):
+            self.full.add((flow.into, leader))
+            return False
+        if not self._is_in_window(flow, caps):
             return False
         size = self.sizes.get(move.topic_partition, move.size_bytes) or 0
         after = {broker: place_replica(self.rooms[broker], size) for broker in flow.into & self.rooms.keys()}
@@ -501,9 +502,13 @@ class _BrokerLoad:
     def _is_below_limits(self, flow: ActiveTransfer, caps: ConcurrencyLimits) -> bool:
         sent = self.out_of[flow.out_of]
         counted = ((self.into, caps.into), (self.admitted_into, caps.starts), (self.moving_into, caps.in_transfer))
-        return all(
-            limit is None or all(replicas[broker] < limit for broker in flow.into) for replicas, limit in counted
-        ) and (sent == 0 or sent + len(flow.into) <= caps.out_of)
+        return (
+            self.total < caps.total
+            and (sent == 0 or sent + len(flow.into) <= caps.out_of)
+            and all(
+                limit is None or all(replicas[broker] < limit for broker in flow.into) for replicas, limit in counted
+            )
+        )
 
     def _is_in_window(self, flow: ActiveTransfer, caps: ConcurrencyLimits) -> bool:
         # Under pressure, nothing widens the window.

@@ -7,22 +7,23 @@ rows again. Rows are only changed by the holder of the step lock. Where nobody e
 process, the rows are as that step left them, and only their numbers by state are read, which a loss of rows changes.
 
 `KnownVerdicts`: a plan may have ten thousands of moves that wait, and a step that checks all of them again takes
-seconds. What `CHECKS` look at is the move, its partition, whether its size is known and fits, and facts that are the
-same for all moves. Where all of these are as in the last step, so is the verdict.
+seconds. A verdict is made from `MoveFacts` and the facts that are the same for all moves, and from nothing else: the
+checks are shown a move and a partition that are made of these facts. So moves of which they are equal have the same
+verdict, and in the next step it still holds. A check that needs more of a move gets it by a further field there.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.cluster.state import Partition
-from kafka_steward.execution.moves.preflight import PreflightInputs, preflight
+from kafka_steward.execution.moves.preflight import LogDirRoom, PreflightInputs, find_objection
 from kafka_steward.execution.moves.staging import remaining_move
-from kafka_steward.execution.moves.states import Held, bytes_to_copy
+from kafka_steward.execution.moves.states import Held, HoldReason, bytes_to_copy
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.plans import Plans
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord
@@ -107,7 +108,8 @@ class KnownMoves:
 
     def _add_rows(self, rows: Collection[MoveRow]) -> list[MoveRow]:
         unsettled = [row for row in rows if not row.state.settled]
-        self._add_settled(row for row in rows if row.state.settled)
+        if len(unsettled) < len(rows):
+            self._add_settled(row for row in rows if row.state.settled)
         self._unsettled = frozenset(row.topic_partition for row in unsettled)
         return unsettled
 
@@ -115,56 +117,124 @@ class KnownMoves:
         self.settled.add(row for row in rows if row.topic_partition not in self.settled.names)
 
 
-class Verdict(NamedTuple):
-    """The verdict about one move: its row, what remains of it, and why it is not submitted, None if it may be."""
+class Verdicts(NamedTuple):
+    """The verdicts about moves: those that are held, with the reason, and the others, with what `remains` of each."""
 
-    row: MoveRow
-    left: Move
-    held: Held | None
+    held: list[tuple[MoveRow, Held]]
+    ready: list[MoveRow]
+    remains: list[Move]
 
 
-class _Facts(NamedTuple):
-    """The facts that a verdict depends on, besides the row and those that are the same for all moves."""
+class MoveFacts(NamedTuple):
+    """All that the checks know of one move: of its plan, of its partition, and whether its bytes have room."""
 
-    partition: Partition | None
+    topic: str
+    topic_id: str | None
+    before: Assignment
+    after: Assignment
+    between_stages: bool
+    replicas: Assignment
+    isr: frozenset[int]
+    leader: int | None
+    found_topic_id: str | None
+    adding: Assignment
+    removing: Assignment
+    offline: frozenset[int]
     size_known: bool
     too_large_for: tuple[int, ...]
+
+    def find_objection(self, shared: PreflightInputs) -> tuple[HoldReason, str] | None:
+        """Return the objection of preflight to a move of which only these facts are known."""
+        name = TopicPartition(self.topic, 0)
+        move = Move(*name, self.before, self.after, 0, 0, "", self.topic_id)
+        partition = Partition(
+            *name,
+            self.replicas,
+            self.isr,
+            self.leader,
+            self.found_topic_id,
+            self.adding,
+            self.removing,
+            offline=self.offline,
+        )
+        # A size of 0, for which a broker has room or has not, says what is known of the size and nothing else.
+        rooms = {broker: _with_free_bytes(each, -1) for broker, each in shared.rooms.items()}
+        fitting = {broker: each for broker, each in shared.rooms.items() if broker not in self.too_large_for}
+        inputs = replace(
+            shared,
+            snapshot=replace(shared.snapshot, partitions={name: partition}),
+            sizes={name: 0} if self.size_known else {},
+            rooms=rooms | fitting,
+        )
+        return find_objection(move, inputs, between_stages=self.between_stages)
+
+
+#: In place of an objection that is not known yet.
+_UNKNOWN = object()
 
 
 @dataclass
 class KnownVerdicts:
-    """The verdicts of the last step of a process, with what they depend on; a new process begins with none."""
+    """The objections of the last step of a process, by the facts; a new process begins with none."""
 
     _shared: PreflightInputs | None = None
-    _found: dict[TopicPartition, tuple[_Facts, Verdict]] = field(default_factory=dict)
+    _found: dict[MoveFacts, tuple[HoldReason, str] | None] = field(default_factory=dict)
 
-    def judge(self, rows: Sequence[MoveRow], inputs: PreflightInputs) -> list[Verdict]:
-        """Return the verdict of `preflight` about each of the open moves of a plan."""
-        shared = _without_partitions(inputs)
-        known = self._found if shared == self._shared else {}
+    def judge(self, rows: Sequence[MoveRow], inputs: PreflightInputs) -> Verdicts:
+        """Return the verdicts of `preflight` about the open moves of a plan."""
+        shared = _shared_facts(inputs)
+        before = self._found if shared == self._shared else {}
         free = {broker: max(room.free_bytes for room in rooms) for broker, rooms in inputs.rooms.items()}
-        self._shared, self._found, verdicts = shared, {}, []
+        self._shared, self._found, verdicts = shared, {}, Verdicts([], [], [])
+        partitions, sizes, found = inputs.snapshot.partitions, inputs.sizes, self._found
         for row in rows:
             name = row.topic_partition
-            facts = _facts_of(row, inputs, free)
-            before = known.get(name)
-            if before is None or before[0] != facts or before[1].row != row:
-                left = remaining_move(row, facts.partition)
-                before = facts, Verdict(row, left, preflight(left, inputs, between_stages=left is not row.move))
-            self._found[name] = before
-            verdicts.append(before[1])
+            partition = partitions.get(name)
+            left = remaining_move(row, partition)
+            if partition is None:
+                objection = find_objection(left, inputs, between_stages=False)
+            else:
+                facts = _facts_of(left, left is not row.move, partition, sizes.get(name), free)
+                known: Any = found.get(facts, _UNKNOWN)
+                if known is _UNKNOWN:
+                    known = before[facts] if facts in before else facts.find_objection(shared)
+                    found[facts] = known
+                objection = known
+            if objection is None:
+                verdicts.ready.append(row)
+                verdicts.remains.append(left)
+            else:
+                verdicts.held.append((row, Held.of(name, *objection)))
         return verdicts
 
 
-def _facts_of(row: MoveRow, inputs: PreflightInputs, free: dict[int, int]) -> _Facts:
-    name = row.topic_partition
-    size = inputs.sizes.get(name)
-    larger = tuple(broker for broker in row.move.adding if broker in free and (size or 0) > free[broker])
-    return _Facts(inputs.snapshot.partitions.get(name), size is not None, larger)
+def _facts_of(
+    move: Move, between_stages: bool, partition: Partition, size: int | None, free: Mapping[int, int]
+) -> MoveFacts:
+    return MoveFacts(
+        move.topic,
+        move.topic_id,
+        move.before,
+        move.after,
+        between_stages,
+        partition.replicas,
+        partition.isr,
+        partition.leader,
+        partition.topic_id,
+        partition.adding,
+        partition.removing,
+        partition.offline,
+        size is not None,
+        tuple([broker for broker in move.adding if broker in free and (size or 0) > free[broker]]),
+    )
 
 
-def _without_partitions(inputs: PreflightInputs) -> PreflightInputs:
-    """Return the facts that are the same for all moves: of the snapshot, the brokers, and of rooms, whose are known."""
+def _shared_facts(inputs: PreflightInputs) -> PreflightInputs:
+    """Return the facts that are the same for all moves: of the snapshot, the brokers, and of rooms, where they are."""
     brokers = replace(inputs.snapshot, taken_ms=0, partitions={})
-    rooms = dict.fromkeys(inputs.rooms, ())
+    rooms = {broker: _with_free_bytes(each, 0) for broker, each in inputs.rooms.items()}
     return replace(inputs, snapshot=brokers, sizes={}, left_bytes={}, rooms=rooms)
+
+
+def _with_free_bytes(rooms: Sequence[LogDirRoom], free_bytes: int) -> tuple[LogDirRoom, ...]:
+    return tuple(LogDirRoom(room.path, 0, free_bytes) for room in rooms)

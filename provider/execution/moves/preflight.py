@@ -209,14 +209,20 @@ def preflight(move: Move, inputs: PreflightInputs, *, between_stages: bool = Fal
     `between_stages` is True for what remains of a move whose first stage has completed: it has replicas that its end
     removes.
     """
+    objection = find_objection(move, inputs, between_stages=between_stages)
+    return None if objection is None else Held.of(move.topic_partition, *objection)
+
+
+def find_objection(move: Move, inputs: PreflightInputs, *, between_stages: bool) -> tuple[HoldReason, str] | None:
+    """Return the first reason that prevents `move`, and the finding for its message."""
     partition = inputs.snapshot.partitions.get(move.topic_partition)
     if partition is None:
         hidden = move.topic in inputs.snapshot.hidden
-        return Held.of(move.topic_partition, HoldReason.TOPIC_HIDDEN if hidden else HoldReason.PARTITION_GONE)
+        return HoldReason.TOPIC_HIDDEN if hidden else HoldReason.PARTITION_GONE, _UNREPORTED
     for reason, check in CHECKS:
         found = None if between_stages and reason in _BEFORE_IT_BEGINS else check(move, partition, inputs)
         if found is not None:
-            return Held.of(move.topic_partition, reason, found)
+            return reason, found
     return None
 
 

@@ -60,11 +60,16 @@ class ClusterStrain:
 
 @dataclass(frozen=True)
 class KeptLogDirs:
-    """A broker's last answer for its log directories, and the moves that had not settled and add a replica there."""
+    """A broker's last answer for its log directories, and the moves of the plan as they were then."""
 
     at_ms: int
     dirs: BrokerLogDirs
-    to_come: Mapping[TopicPartition, int | None]
+    rows: Sequence[MoveRow]
+
+    def to_come(self, broker: int) -> dict[TopicPartition, int | None]:
+        """Return the replicas that moves were to bring to the broker, with their planned sizes."""
+        coming = (row for row in self.rows if broker in row.move.adding and not row.state.settled)
+        return {row.topic_partition: row.move.size_bytes for row in coming}
 
 
 @dataclass
@@ -88,12 +93,7 @@ class KnownFacts:
         self, answers: Mapping[int, BrokerLogDirs], asked: Collection[int], rows: Sequence[MoveRow], now_ms: int
     ) -> dict[int, BrokerLogDirs]:
         """Return `answers`, and for other brokers of `asked` the last answer, unless that is too old."""
-        to_come: dict[int, dict[TopicPartition, int | None]] = {}
-        for row in rows:
-            for broker in () if row.state.settled else row.move.adding:
-                to_come.setdefault(broker, {})[row.topic_partition] = row.move.size_bytes
-        for broker, dirs in answers.items():
-            self.log_dirs[broker] = KeptLogDirs(now_ms, dirs, to_come.get(broker, {}))
+        self.log_dirs |= {broker: KeptLogDirs(now_ms, dirs, rows) for broker, dirs in answers.items()}
         kept = {broker: self.log_dirs[broker] for broker in self.log_dirs.keys() & asked}
         return {broker: each.dirs for broker, each in kept.items() if 0 <= now_ms - each.at_ms < _KEPT_MS}
 
@@ -101,9 +101,10 @@ class KnownFacts:
         self, brokers: Collection[int], rows: Sequence[MoveRow]
     ) -> dict[int, dict[TopicPartition, int | None]]:
         """Return the planned sizes of the replicas that may have arrived since the last answer of each broker."""
-        left = {row.topic_partition for row in rows if not row.state.settled}
-        kept = {broker: self.log_dirs[broker].to_come for broker in self.log_dirs.keys() & brokers}
-        return {broker: {name: to_come[name] for name in to_come.keys() - left} for broker, to_come in kept.items()}
+        kept = {broker: self.log_dirs[broker] for broker in self.log_dirs.keys() & brokers}
+        older = {broker: each.to_come(broker) for broker, each in kept.items() if each.rows is not rows}
+        left = {row.topic_partition for row in rows if not row.state.settled} if older else set()
+        return {broker: {name: to_come[name] for name in to_come.keys() - left} for broker, to_come in older.items()}
 
     def expire(self, now_ms: int) -> None:
         """Forget settings and sizes that are too old."""

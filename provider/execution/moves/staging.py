@@ -60,14 +60,18 @@ def is_at_stage(move: Move, stage: int, replicas: Collection[int], *, back: bool
 
     On the way `back`, any of the new replicas may be there beside the originals.
     """
+    if not stage:
+        return False
     originals, found = frozenset(move.before), frozenset(replicas)
     partly_back = back and originals < found <= originals | move.adding and tuple(replicas) != move.after
-    return stage > 0 and (stage_reached(move, replicas) > 0 or partly_back)
+    return stage_reached(move, replicas) > 0 or partly_back
 
 
 def rests_between_stages(row: MoveRow, partition: Partition) -> bool:
     """Return True if the move is to be continued with its next stage."""
-    return row.state in OPEN and not partition.reassigning and is_between_stages(row, partition.replicas)
+    return (
+        row.stage > 0 and row.state in OPEN and not partition.reassigning and is_between_stages(row, partition.replicas)
+    )
 
 
 def intermediate_assignments(move: Move) -> list[Assignment]:
@@ -102,6 +106,8 @@ def next_stage(move: Move, partition: Partition, live: frozenset[int], *, one_at
     With `unclean`, the topic allows unclean leader elections. A replica in a failed log directory is as one on a dead
     broker.
     """
+    if not (one_at_a_time or unclean):
+        return move
     new, live = _new_replicas(move), live - partition.offline
     if one_at_a_time and len(new) > 1 and frozenset(move.before) <= partition.isr & live:
         return replace(move, after=(*move.before, new[0]))

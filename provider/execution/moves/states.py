@@ -51,6 +51,8 @@ TOPIC_RECREATED = f"{TOPIC_DELETED} and re-created"
 class Event(str, Enum):
     """An event in the life of a move."""
 
+    __hash__ = str.__hash__  # as that of MoveState
+
     #: Preflight held it; it may be submitted later.
     HOLD = "hold"
     #: The reason for the hold is gone.

@@ -364,7 +364,7 @@ class Step:
         """
         rows = [row for row in self._moves.rows() if row.state in OPEN and row.topic_partition in sentences]
         whys = dict(sentences)
-        for row in rows:
+        for row in (row for row in rows if row.stage):
             partition = snapshot.partitions.get(name := row.topic_partition)
             if partition is not None and rests_between_stages(row, partition):
                 kept = f"; it keeps {list(partition.replicas)}, which it has between its stages"
@@ -464,23 +464,25 @@ class Step:
             fence=self._fence,
         )
         verdicts = self._memory.verdicts.judge(waiting, inputs)
-        held = self._name_changing_plans([(each.row, each.held) for each in verdicts if each.held], snapshot)
-        released = [each.row for each in verdicts if each.held is None and each.row.state is not MoveState.WAITING]
+        held = self._name_changing_plans(verdicts.held, snapshot)
+        released = [row for row in verdicts.ready if row.state is not MoveState.WAITING]
         decisions = [Decision(row, Event.RELEASE) for row in released]
         self._reversals.end_moves(
             [*decisions, *(Decision(row, why.code.event, why.sentence, _CAUSES.get(why.code)) for row, why in held)],
             snapshot,
         )
-        ready = [self._next_part(each.left, inputs) for each in verdicts if each.held is None]
+        ready = [self._next_part(move, inputs) for move in verdicts.remains]
         chosen = self._admit_ready_moves(ready, rows, inputs)
         refused = self._submit_moves(chosen, snapshot) if chosen.moves else []
         return [why for _, why in held if why.code.event is Event.HOLD] + refused
 
     def _name_changing_plans(
         self, held: Sequence[tuple[MoveRow, Held]], snapshot: Snapshot
-    ) -> list[tuple[MoveRow, Held]]:
+    ) -> Sequence[tuple[MoveRow, Held]]:
         """Name the plans of ours that changed partitions since they were planned, unless the change was external."""
         changed = [row for row, why in held if why.code is HoldReason.CHANGED_ELSEWHERE]
+        if not changed:
+            return held
         others = self._journal.plans.submissions_by_others(
             self._record.digest, [row.topic_partition for row in changed]
         )
@@ -561,7 +563,8 @@ class Step:
     def _assess_pressure(self, ready: Sequence[Move], leaders: Mapping[TopicPartition, int | None]) -> frozenset[int]:
         """Find the pressure that the moves are under; return their brokers that have a partition out of sync."""
         strain, slowest_ms = self._memory.facts.strain or ClusterStrain(0), self._memory.learned.slowest_call_ms
-        copying = {broker for move in ready for broker in (leaders[move.topic_partition], *move.adding) if move.adding}
+        ways = {(leaders[move.topic_partition], move.adding) for move in ready if move.adding}
+        copying = {broker for leader, adding in ways for broker in (leader, *adding)}
         loaded = frozenset[int]().union(*strain.under_min_isr.values(), *strain.out_of_sync.values())
         strained = loaded & {broker for broker in copying if broker is not None}
         self._pressure = find_pressure(strained, slowest_ms)

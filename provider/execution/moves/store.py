@@ -286,7 +286,8 @@ class MoveStore:
         **more: Any,
     ) -> None:
         action = _ACTIONS.get(event) if audited else None
-        for state, several in _group_by(rows, lambda row: next_state(row.state, event)):
+        following = {state: next_state(state, event) for state in {row.state for row in rows}}
+        for state, several in _group_by(rows, lambda row: following[row.state]):
             self._write_state(several, state, detail, action=action, **more)
             self.steps_ahead += (
                 len(several) if state.settled or event in {Event.CANCEL_COMPLETED, Event.STAGE_COMPLETED} else 0
@@ -306,10 +307,11 @@ class MoveStore:
         self._journal.plans.set_move_states(
             self._plan, names, state, detail, fence=self._fence, action=action, who=self._who, **more
         )
+        now_ms = self._fence.now_ms
         for name in names:
             said = detail if isinstance(detail, str) else detail[name]
             place = self._places[name]
-            current[place] = current[place].with_state(state, said, now_ms=self._fence.now_ms, **more)
+            current[place] = current[place].with_state(state, said, now_ms=now_ms, **more)
         self._rows = current
 
 

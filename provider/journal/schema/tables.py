@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, astuple, fields
 from enum import Enum
-from functools import partial
+from functools import lru_cache, partial
 from types import UnionType
 from typing import Any, get_args, get_type_hints
 
@@ -109,8 +109,15 @@ JSON = ConvertingType(
     lambda value: None if value is None else json.dumps(value, sort_keys=True),
     lambda text: None if text is None else json.loads(text),
 )
+
+
+@lru_cache(maxsize=4096)  # thousands of moves have the same replicas, and share the value
+def _read_list(text: str | None) -> tuple[Any, ...]:
+    return tuple(json.loads(text or "[]"))
+
+
 #: Broker ids or words, in order, as a JSON list; NULL, of an outer join, is none.
-LIST = ConvertingType(json.dumps, lambda text: tuple(json.loads(text or "[]")))
+LIST = ConvertingType(json.dumps, _read_list)
 #: Points of a curve, each a tuple of numbers, as a JSON list; NULL, of an outer join, is none.
 SERIES = ConvertingType(json.dumps, lambda text: tuple(map(tuple, json.loads(text or "[]"))))
 #: A name and a number in a key, where '' and -1 represent None, because NULLs never compare equal.
