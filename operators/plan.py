@@ -21,7 +21,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException
 
 from kafka_steward.arrow import leave_out_pandas
-from kafka_steward.assignment import BALANCING_OPERATIONS, counted
+from kafka_steward.assignment import counted
 from kafka_steward.errors import PlanError, PlanningFailed, SettingError, StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import hook_of
@@ -221,8 +221,7 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
     def _run_spark_job(self, spark: SparkCluster, uri: str, settings: Settings, context: Context) -> None:
         with TemporaryDirectory(prefix="kafka-steward-") as folder:
             options, failure = Path(folder) / "options.json", Path(folder) / "failure.txt"
-            given = settings.planner_options(balances=self.operation in BALANCING_OPERATIONS)
-            options.write_text(json.dumps({**given, **self.options}))
+            options.write_text(json.dumps({**settings.planner_options(), **self.options}))
             self.application_args = ["--snapshot", self.snapshot["uri"], "--out", uri]
             self.application_args += ["--operation", self.operation, "--options", str(options)]
             if spark.archive is not None:
@@ -274,9 +273,9 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
 
 def _nothing_sentence(plan: PlanFolder) -> str:
     """Return why a plan without moves may not be the whole truth; empty for any other."""
-    from kafka_steward.execution.plans.report import held_sentence
+    from kafka_steward.execution.plans.report import held_sentence, racks_sentence
 
-    return "" if plan.moves else held_sentence(plan.proof)
+    return "" if plan.moves else " ".join(filter(None, [held_sentence(plan.proof), racks_sentence(plan.proof)]))
 
 
 def _default_conf(spark: SparkCluster, env: Mapping[str, str]) -> dict[str, str]:

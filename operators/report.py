@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from kafka_steward.assignment import TopicPartition, counted, name_brokers, name_some
+from kafka_steward.assignment import EVEN_OPERATIONS, TopicPartition, counted, name_brokers, name_some
 from kafka_steward.commands import command_line
 from kafka_steward.escaping import printable
 from kafka_steward.operators.base import Notifiers, StewardOperator, notify, to_notifier_list
@@ -178,7 +178,7 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
             sentence = ended.cancelled or f"Plan {digest[:12]}, {status}:"
             if not (ended.cancelled and ended.is_reverted):
                 sentence += f" {ended.outcome.sentence if ended.outcome else _NO_ROWS}"
-            sentence += self._unplaced_sentence(ended)
+            sentence += self._unplaced_sentence(ended) + _racks_sentence(ended)
         drained = self._wait_for_drain(opened, complete=status == "completed" and not left)
         if drained is not None and (self.submitted or status == "nothing" or drained.is_empty):
             sentence += f" {drained.sentence}"  # of a plan that was not submitted, nothing is expected
@@ -318,6 +318,16 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
             "dropped": states["dropped"],
             "pending": missing,
         }
+
+
+def _racks_sentence(ended: _EndedPlan) -> str:
+    """Return which partitions an even plan leaves that break the rack rule, and why; empty without any."""
+    from kafka_steward.rack_rule import rack_left_sentence
+
+    if ended.proof is None or ended.record is None or ended.record.operation not in EVEN_OPERATIONS or ended.cancelled:
+        return ""
+    sentence = rack_left_sentence(ended.proof.rack_left, ended.proof.rack_left_counts)
+    return f" {sentence}" if sentence else ""
 
 
 def _returned_sentence(brokers: set[int], snapshot: Snapshot) -> str:

@@ -216,11 +216,11 @@ class Settings:
         """The regular expressions of `service_topics`."""
         return parse_service_topics(self.service_topics)
 
-    def planner_options(self, *, balances: bool = False) -> dict[str, Any]:
-        """Return the planner's options that the settings give for every operation; `balances` for one that balances."""
+    def planner_options(self) -> dict[str, Any]:
+        """Return the planner's options that the settings give for every operation."""
         caps = {"max_in_per_broker": self.max_in_per_broker, "max_out_per_broker": self.max_out_per_broker}
-        topics = {"service_topics": list(self.service_topic_patterns)} if balances else {}
-        return {"chunk_size": self.heal_chunk_size, **caps, "throttle": self.throttle, **topics}
+        topics = list(self.service_topic_patterns)
+        return {"chunk_size": self.heal_chunk_size, **caps, "throttle": self.throttle, "service_topics": topics}
 
 
 #: Every setting by its name, in the order of the forms.

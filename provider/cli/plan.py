@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from kafka_steward.assignment import BALANCING_OPERATIONS, Operation, TopicPartition, counted
+from kafka_steward.assignment import Operation, TopicPartition, counted
 from kafka_steward.cli import Exit
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.cluster.health import failed_log_dirs, failed_paths_text
@@ -36,6 +36,7 @@ from kafka_steward.execution.plans.report import (
     held_sentence,
     partitions_in_need,
     plan_tables,
+    racks_sentence,
     staying_sentence,
     stricter_rates,
 )
@@ -103,10 +104,10 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
         if nothing:
             return _report_nothing(call, operation, nothing)
         with _working(f"Planning {counted(len(snapshot.partitions), 'partition')}"):
-            of_settings = settings.planner_options(balances=operation in BALANCING_OPERATIONS)
-            plan = _make_plan(folder, snapshot, operation, {**of_settings, **options})
+            plan = _make_plan(folder, snapshot, operation, {**settings.planner_options(), **options})
     if not plan.moves and not plan.proof.get("unplaced"):
-        held = " ".join(filter(None, [staying_sentence(plan, snapshot), held_sentence(plan.proof)]))
+        left = (staying_sentence(plan, snapshot), held_sentence(plan.proof), racks_sentence(plan.proof))
+        held = " ".join(filter(None, left))
         usual = "Nothing has to move: the cluster is as the plan would leave it."
         return _report_nothing(call, operation, f"Nothing else has to move. {held}" if held else usual)
     stricter = stricter_rates(plan.moves, rates, settings.throttle)
@@ -327,7 +328,7 @@ def _print_plan(
     proof = plan.proof
     numbers = (
         *("operation", "replicas_moved", "lower_bound", "bytes_moved", "partitions", "leader_changes"),
-        *("predicted_seconds", "unplaced", "notes", "options"),
+        *("rack_violations", "rack_left", "predicted_seconds", "unplaced", "notes", "options"),
     )
     moves = [
         {
@@ -395,6 +396,7 @@ def _plan_lines(plan: PlanFolder, snapshot: SnapshotFolder, stricter: Sequence[E
         *filter(None, [staying_sentence(plan, snapshot)]),
         *_first(constraint_regressions(plan.moves, snapshot)),
         *_first([f"left as it is: {each}" for each in tables.not_moved]),
+        *filter(None, [racks_sentence(plan.proof)]),
         *_first([f"note: {note}" for note in plan.proof.get("notes") or ()]),
     ]
     return [*lines, "", *told] if told else lines

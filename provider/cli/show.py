@@ -36,6 +36,7 @@ from kafka_steward.journal.listing import list_unreadable
 from kafka_steward.journal.observed import ProofSummary
 from kafka_steward.journal.records import WRITTEN, MoveRow, PlanRecord, PlanStatus
 from kafka_steward.journal.render import Table, audit_table, moves_table, plan_lines, plans_table
+from kafka_steward.rack_rule import rack_left_sentence
 from kafka_steward.settings import Settings
 
 #: Topics that a message names; the rest is only counted.
@@ -295,12 +296,17 @@ def _not_planned(proof: ProofSummary | None) -> list[dict[str, Any]]:
 
 
 def _not_planned_lines(proof: ProofSummary | None) -> list[str]:
-    """Return a line for each partition that a plan leaves as it is, and one for those that are only counted."""
+    """Return a line for each partition that a plan leaves as it is, and one for those that are only counted.
+
+    The last line has the partitions that break the rack rule after it.
+    """
+    racks = "" if proof is None else rack_left_sentence(proof.rack_left, proof.rack_left_counts)
+    of_racks = ["", racks] if racks else []
     if proof is None or not proof.left:
-        return []
+        return of_racks
     more = sum(proof.left_counts.values()) - len(proof.left)
     lines = [f"  {TopicPartition(*each[:2])}: {reason_to_leave(each.reason)}" for each in proof.left]
-    return ["", "left as they are:", *lines, *([f"  ... and {more} more"] if more > 0 else [])]
+    return ["", "left as they are:", *lines, *([f"  ... and {more} more"] if more > 0 else []), *of_racks]
 
 
 def _plan_lines(

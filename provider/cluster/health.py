@@ -23,8 +23,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+import numpy as np
+
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot, lag
+from kafka_steward.rack_rule import RackRule, judge_racks
 from kafka_steward.service_topics import matches_any
 
 #: The live brokers that must agree that a broker is down.
@@ -142,7 +145,8 @@ class Health:
     unknown.
     `failed_log_dirs` lists the failed log directories of live brokers, by broker, without a path if a broker reports
     none. `cordoned` lists the live brokers without a log directory that accepts new replicas (KIP-1066).
-    `rack_violations` lists the partitions whose replicas, all of them live, could be spread better over the racks.
+    `rack_violations` lists the partitions that break the rack rule and that a rebalance moves; `rack_left` those that
+    none moves, with topic, number and the word of the reason.
     `hidden_topics` lists the topics that are in log directories and may not be described, None if that was not checked.
     Imbalance is the excess of the fullest live broker over the mean, as a fraction of the mean: in replicas, and in
     leaders. `loads` has each broker that is registered or hosts replicas.
@@ -168,6 +172,7 @@ class Health:
     hidden_topics: tuple[str, ...] | None = None
     loads: Mapping[int, BrokerLoad] = field(default_factory=dict)
     rack_violations: tuple[TopicPartition, ...] = ()
+    rack_left: tuple[tuple[str, int, str], ...] = ()
 
     @property
     def measures(self) -> dict[str, float]:
@@ -228,6 +233,7 @@ def measure_health(
     under_replicated = [partition for partition in partitions.values() if partition.under_replicated]
     into, out_of = _copy_rates(snapshot, copies, before)
     cordoned = tuple(sorted(broker for broker, dirs in (disks or {}).items() if dirs.cordoned))
+    racks = sorted(judge_rack_rule(snapshot, cordoned, service_topics).items())
     return Health(
         partitions=len(partitions),
         live=tuple(sorted(snapshot.live)),
@@ -256,53 +262,40 @@ def measure_health(
         cordoned=cordoned,
         hidden_topics=hidden_topics,
         loads=_broker_loads(snapshot, disks or {}, sizes or {}),
-        rack_violations=_sorted_names(rack_violations(snapshot, cordoned, service_topics)),
+        rack_violations=tuple(name for name, verdict in racks if verdict is RackRule.BROKEN),
+        rack_left=tuple((*name, verdict.word) for name, verdict in racks if verdict is not RackRule.BROKEN),
     )
 
 
-def rack_violations(
+def judge_rack_rule(
     snapshot: Snapshot, cordoned: Collection[int] = (), service_topics: Sequence[str] = ()
-) -> list[Partition]:
-    """Return the partitions that could be spread better over the racks of the live brokers, as a rebalance would. Pure.
-
-    A broker without a rack shares a rack with no broker. Three kinds of partitions are not judged: partitions that are
-    being reassigned, partitions with a replica on a broker that is not live, and partitions of `service_topics`, which
-    no rebalance moves. Therefore a rack that is down causes no violation, and it may cause some when it is back.
-    """
-    racks = {broker: snapshot.brokers[broker].rack for broker in snapshot.live}
-    if len(set(racks.values())) < 2:
-        return []
-    able = snapshot.live.difference(cordoned)
+) -> dict[TopicPartition, RackRule]:
+    """Return the partitions that break the rack rule by `judge_racks`, with the reason for which one is left. Pure."""
+    rack_of = {broker: snapshot.brokers[broker].rack for broker in snapshot.live}
+    if len(set(rack_of.values())) < 2:
+        return {}
+    racks = sorted({rack for rack in rack_of.values() if rack is not None})
+    brokers = sorted(snapshot.live | snapshot.hosting_brokers)
+    at = {broker: number for number, broker in enumerate(brokers)}
+    live = np.array([broker in snapshot.live for broker in brokers], bool)
+    numbers = [-1 if (rack := rack_of.get(broker)) is None else racks.index(rack) for broker in brokers]
     service = {topic for topic in snapshot.topics if matches_any(topic, service_topics)}
-    judged: dict[frozenset[int], bool] = {}
-    violations = []
-    for partition in snapshot.partitions.values():
-        replicas = frozenset(partition.replicas)
-        if partition.reassigning or partition.topic in service or not replicas <= snapshot.live:
-            continue
-        # Many partitions have the same set of brokers, which is judged once.
-        if replicas not in judged:
-            judged[replicas] = _is_spread_worse(replicas, able, racks)
-        if judged[replicas]:
-            violations.append(partition)
-    return violations
-
-
-def _is_spread_worse(replicas: frozenset[int], able: frozenset[int], racks: Mapping[int, str | None]) -> bool:
-    """Return whether a rack holds more replicas than the best spread needs, or fewer, on `able` brokers and its own."""
-    held, sizes = (Counter(racks[broker] for broker in brokers) for brokers in (replicas, able | replicas))
-    # Brokers without a rack take replicas that the racks then need not hold.
-    without = sizes.pop(None, 0)
-    held.pop(None, None)
-    level = next(
-        (
-            level
-            for level in range(1, len(replicas))
-            if sum(min(level, size) for size in sizes.values()) + without >= len(replicas)
-        ),
-        len(replicas),
+    partitions = list(snapshot.partitions.values())
+    targets = [[at[broker] for broker in each.replicas if broker not in each.removing] for each in partitions]
+    verdict = judge_racks(
+        np.repeat(np.arange(len(targets)), np.array(list(map(len, targets)), np.int64)),
+        np.array([broker for target in targets for broker in target], np.int64),
+        len(targets),
+        rack=np.array(numbers, np.int64),
+        live=live,
+        able=live & ~np.isin(brokers, list(cordoned)),
+        left={
+            RackRule.IN_FLIGHT: np.array([each.reassigning for each in partitions], bool),
+            RackRule.SERVICE_TOPIC: np.array([each.topic in service for each in partitions], bool),
+            RackRule.NO_LEADER: np.array([each.leader is None for each in partitions], bool),
+        },
     )
-    return any(held[rack] > level or held[rack] < min(level - 1, size) for rack, size in sizes.items())
+    return {partitions[row].topic_partition: RackRule(int(verdict[row])) for row in np.flatnonzero(verdict).tolist()}
 
 
 def _broker_loads(

@@ -179,7 +179,8 @@ class ProofSummary:
 
     `predicted_s` is the least duration in seconds, at `throttle` bytes per second into one broker; None without one.
     `brokers` has at most 1,000 brokers. `left` has the first 100 partitions that need a change and stay as they are,
-    `left_counts` the number of them by reason.
+    `left_counts` the number of them by reason. `rack_left` has the first few that break the rack rule after the plan,
+    for each reason why it leaves them, and `rack_left_counts` the number of them.
     """
 
     replicas_moved: int | None = None
@@ -193,6 +194,8 @@ class ProofSummary:
     brokers: tuple[BrokerChange, ...] = ()
     left: tuple[LeftPartition, ...] = ()
     left_counts: Mapping[str, int] = field(default_factory=dict, hash=False)
+    rack_left: tuple[LeftPartition, ...] = ()
+    rack_left_counts: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
     def gap(self) -> int | None:

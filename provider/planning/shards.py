@@ -340,7 +340,7 @@ def plan_shard(
     # One of many shards cannot search prices: those are of the whole cluster.
     alone = part is None or (isinstance(part, MergedShards) and part.quota is None)
     prices = _find_shard_prices(job, candidate, table, moves) if alone else []
-    return measure_candidate(candidate, problem.brokers, prices), moves
+    return measure_candidate(candidate, problem, prices), moves
 
 
 def _solve_shard(problem: Problem, part: Part | None) -> CandidatePlan:

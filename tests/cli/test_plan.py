@@ -14,7 +14,7 @@ from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.throttles.leftovers import survey_throttles
 from kafka_steward.execution.watch.failures import FailureDetector
-from kafka_steward.execution.watch.health import check_health
+from kafka_steward.execution.watch.health import check_health, health_message
 from kafka_steward.execution.watch.observation import broker_reports
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.journal.sql.database import open_database
@@ -405,6 +405,57 @@ def test_a_plan_that_moves_nothing_names_what_it_only_leaves_for_now(
         "Nothing else has to move. Left as it is for now: t-0 (a live replica of it is out of sync), t-1 (it is being "
         "reassigned)."
     )
+
+
+def test_the_repair_of_racks_counts_as_health_does_and_names_what_it_leaves_and_why(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Brokers 1 and 4 are all of rack a."""
+    simulator = scene.simulator
+    of = {
+        "mend": (1, 4),
+        "__strimzi_canary": (1, 4),
+        "chosen": (1, 4),
+        "late": (1, 4),
+        "foreign": (1, 2),
+        "lost": (1, 4),
+    }
+    for topic, replicas in of.items():
+        simulator.create(topic, [replicas] * (5 if topic == "chosen" else 1))
+    simulator.topics[TopicPartition("late", 0)].isr = {1}
+    lost = simulator.topics[TopicPartition("lost", 0)]
+    lost.isr, lost.leader = set(), None
+    simulator.alter({TopicPartition("foreign", 0): (1, 4)})
+
+    def counted() -> tuple[int, str]:
+        health, _ = check_health(simulator, scene.journal)
+        return len(health.rack_violations), health_message(health)
+
+    every = (
+        "foreign-0 (is being reassigned; look again when that has ended); __strimzi_canary-0 (service topic, which a "
+        "rebalance moves with internal_topics or by its full name); lost-0 (has no leader; bring back a broker that "
+        "was in sync last, or delete the topic)"
+    )
+    begin, racks = "Not spread over the racks as well as can be, and left: ", ("rebalance", "--balance", "racks")
+    assert counted()[0] == 7
+    assert counted()[1].endswith(f" {begin}{every}.")
+    left = (
+        f"{begin}{every}; chosen-0, chosen-1, chosen-2 and 2 more (its topic is left out by include, exclude or "
+        "internal_topics); late-0 (a live replica is out of sync; make another plan when it is in sync)."
+    )
+    assert scene.call("plan", *racks, "--exclude", "chosen") == 0
+    out = capsys.readouterr().out
+    assert "partitions not spread over the racks  7 before, 6 after" in out
+    assert left in out.splitlines()
+    found = planned(scene, capsys, *racks, "--exclude", "chosen")
+    assert (found["rack_violations"], found["rack_left"]["counts"]["excluded"]) == ({"before": 7, "after": 6}, 5)
+    simulator.delete("mend")
+    simulator.delete("lost")
+    told = planned(scene, capsys, *racks, "--exclude", "chosen")["sentence"]
+    assert told.endswith(left.replace(every, every.rpartition("; lost-0")[0]))
+    fewer = planned(scene, capsys, "set-replication-factor", "--topics", "t", "--factor", "2")
+    assert fewer["rack_violations"] == {"before": counted()[0], "after": counted()[0]}
+    assert fewer["rack_left"]["counts"]["other_goal"] == counted()[0]
 
 
 def test_the_counts_of_what_a_plan_leaves_add_up_to_the_lines_that_name_it(

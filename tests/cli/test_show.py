@@ -508,13 +508,18 @@ def test_what_a_plan_leaves_is_shown_with_the_reason_and_what_to_do(
     pinned += [{"topic": "moving", "partition": number, "reason": "in_flight"} for number in range(120)]
     strange = [{"topic": "../a", "partition": 1, "reason": "r"}, {"topic": "a", "partition": "-1"}, 5]
     unplaced = [{"topic": "wide", "partition": 0, "reason": "too_few_brokers"}]
-    plan = plan_of(scene.simulator, [move("t-0", "123", "423")], unplaced=unplaced, pinned=pinned)
+    rack_left = {"counts": {"budget": 2}, "first": [{"topic": "u", "partition": 0, "reason": "budget"}]}
+    proof: dict[str, Any] = {"unplaced": unplaced, "pinned": pinned, "rack_left": rack_left}
+    plan = plan_of(scene.simulator, [move("t-0", "123", "423")], **proof)
     database = open_database(f"sqlite:///{tmp_path}/journal.db", scene.simulator.cluster_id, "here")
     reports = PlanReports(database)
     scene.journal.plan_reports = reports
     record = PlanRecord(plan.digest, scene.simulator.cluster_id, "heal")
     PlanTable(database).insert(scene.journal.plans.publish(record, plan.moves))
-    for more, lines in (({"unplaced": strange, "pinned": 3}, []), ({}, plan.proof["unplaced"])):
+    for more, lines in (
+        ({"unplaced": strange, "pinned": 3, "rack_left": {"counts": 4}}, []),
+        ({}, plan.proof["unplaced"]),
+    ):
         found = proof_summary(plan_with(plan.digest, {**plan.proof, **more}, []))
         reports.put_proof(plan.digest, found, conn_id=None)
         assert scene.call("show", plan.digest, "--output", "json") == 0
@@ -529,7 +534,8 @@ def test_what_a_plan_leaves_is_shown_with_the_reason_and_what_to_do(
     assert told[1].startswith(
         "  moving-0: a reassignment of it is in flight; make another plan when that has ended, or"
     )
-    assert (len(told), told[-1]) == (101, "  ... and 22 more")
+    racks = "Not spread over the racks as well as can be, and left: u-0 and 1 more (max_moves or max_bytes leaves it to"
+    assert (len(told), told[-3:]) == (103, ["  ... and 22 more", "", f"{racks} a later plan)."])
 
 
 def test_a_rate_that_resume_is_given_holds_for_the_plan(in_flight: Scene) -> None:

@@ -524,7 +524,10 @@ def test_a_killed_broker_is_seen_and_a_reassignment_is_not_held_for_one() -> Non
     health, _ = check_health(simulator, journal, copies)
     assert violated_limits(health, DEFAULT_LIMITS) == []
     assert (health.measures["reassigning_partitions"], health.max_lag) == (1, 90)
-    assert health_message(health).endswith(" 1 is being reassigned, at most 90 messages behind, 0.0 MB/s.")
+    assert health_message(health).endswith(
+        " 1 is being reassigned, at most 90 messages behind, 0.0 MB/s. Not spread over the racks as well as can be, "
+        "and left: t-0 (is being reassigned; look again when that has ended)."
+    )
     simulator.kill(2)
     simulator.topic_settings["t"]["min.insync.replicas"] = "3"
     health, _ = check_health(simulator, journal)

@@ -19,6 +19,7 @@ from kafka_steward.cluster.state import Broker, Partition, Snapshot
 from kafka_steward.execution.plans.lifecycle import abandon_plan, request_cancel
 from kafka_steward.execution.plans.progress_reports import report_publication
 from kafka_steward.execution.plans.runner import PlanRunner
+from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.kip_documents import CancelRequest
@@ -29,8 +30,10 @@ from kafka_steward.journal.sql.plans import PlanTable
 from kafka_steward.journal.state import Rows
 from kafka_steward.operators.report import ReportPlanOperator
 from kafka_steward.operators.review import ReviewPlanOperator
+from kafka_steward.planning.files.formats import PlanFolder, read_snapshot
 from kafka_steward.settings import Settings
 from tests.airflow_home import context
+from tests.local_plan import planned
 from tests.memory_mailbox import MemoryMailbox
 from tests.memory_state import MemoryState
 from tests.operators.simulated import CONN_ID, Cluster, MakeCluster
@@ -316,6 +319,29 @@ def test_a_heal_that_found_no_place_for_anything_fails_unless_that_is_off(make_c
     )
 
 
+def reported(cluster: Cluster, folder: Path, plan: PlanFolder, operation: str = "heal", *, left: int = 0) -> Ran:
+    """A published plan, with its proof in the journal."""
+    database = open_database(f"sqlite:///{folder}/journal.db", cluster.cluster_id, "here")
+    cluster.journal.plan_reports = PlanReports(database)
+    ran = Ran(cluster, plan.moves, operation, left=left)
+    PlanTable(database).insert(present(cluster.journal.plans.get(ran.digest)))
+    it: Any = SimpleNamespace(journal=cluster.journal)
+    report_publication(it, replace(plan, digest=ran.digest))
+    return ran
+
+
+def test_a_rebalance_names_what_still_breaks_the_rack_rule_and_why(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    cluster = make_cluster("1a 2b 3c 4a", "t: 14 14", "u: 14", "canary: 14")
+    take_snapshot(cluster, str(tmp_path), failed=(), now_ms=1, service_topics=["canary"])
+    options = {"balance": "racks", "max_moves": 2, "exclude": ["u"], "service_topics": ["canary"]}
+    ran = reported(cluster, tmp_path, planned(read_snapshot(str(tmp_path)), "rebalance", options), "rebalance")
+    assert ran.run().report()["sentence"] == (
+        f"Plan {ran.digest[:12]}, completed: 2 partitions were moved. Not spread over the racks as well as can be, and "
+        "left: canary-0 (service topic, which a rebalance moves with internal_topics or by its full name); u-0 (its "
+        "topic is left out by include, exclude or internal_topics)."
+    )
+
+
 def test_what_a_plan_left_is_named_with_its_reason_and_the_numbers_add_up(
     make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
@@ -326,12 +352,7 @@ def test_what_a_plan_left_is_named_with_its_reason_and_the_numbers_add_up(
     left += [{"topic": "wide", "partition": 0, "reason": "too_few_brokers"}]
     moving = {"topic": "foreign", "partition": 0, "reason": "in_flight"}
     plan = plan_of(cluster, [move("t-0", "123", "423")], failed=(1,), unplaced=left, pinned=[moving])
-    database = open_database(f"sqlite:///{tmp_path}/journal.db", cluster.cluster_id, "here")
-    cluster.journal.plan_reports = PlanReports(database)
-    ran = Ran(cluster, plan.moves, left=6)
-    PlanTable(database).insert(present(cluster.journal.plans.get(ran.digest)))
-    context: Any = SimpleNamespace(journal=cluster.journal)
-    report_publication(context, replace(plan, digest=ran.digest))
+    ran = reported(cluster, tmp_path, plan, left=6)
     ran.run()
     cluster.topics[TopicPartition("u", 0)].isr.discard(3)
     sentence = ran.fail(unplaced=5)["sentence"]

@@ -60,7 +60,7 @@ NEEDED: dict[Operation, dict[str, Any]] = {
     Operation.APPLY: {"reassignment": GIVEN},
 }
 #: Options that an operation takes and that change nothing: a reassignment is applied as it was given.
-IDLE = {("apply", option) for option in ("include", "named_topics", "exclude", "pin", "rackless")}
+IDLE = {("apply", option) for option in ("include", "named_topics", "exclude", "pin", "rackless", "rack_aware")}
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,9 @@ def cases() -> Iterator[Case]:
         needed = NEEDED.get(operation, {})
         order = {"chunk_size": 7, "max_in_per_broker": 1, "throttle": 1000}
         # The fair shares of an even plan are out of reach with brokers excluded, and so it has a case of its own.
-        barred = {"exclude_brokers": [2]}
-        others = {} if operation in EVEN_OPERATIONS else barred
+        barred: dict[str, Any] = {"exclude_brokers": [2]}
+        service = {} if operation in BALANCING_OPERATIONS else {"service_topics": ["[tu]"]}
+        others = service if operation in EVEN_OPERATIONS else {**barred, **service}
         yield Case(operation, {**needed, **order, **others, "rackless": "own-rack", "exclude": ["w"]})
         some = {"max_out_per_broker": 1, "rack_aware": False, "include": ["t", "[uv]", "__.*"], "named_topics": ["w"]}
         some["pin"] = [f"{topic}-{number}" for topic in "tu" for number in range(1, 9, 2)]

@@ -81,7 +81,7 @@ def test_the_setting_takes_text_and_a_list() -> None:
     assert parse_service_topics(Settings().service_topics) == SERVICE_TOPICS
     for given in ("x.{1,2}; y", ["x.{1,2}", "y"]):
         assert Settings.of({"service_topics": given}).service_topics == "x.{1,2}; y"
-        assert Settings.of({"service_topics": given}).planner_options(balances=True)["service_topics"] == [
+        assert Settings.of({"service_topics": given}).planner_options()["service_topics"] == [
             "x.{1,2}",
             "y",
         ]

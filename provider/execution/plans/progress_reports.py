@@ -113,7 +113,8 @@ def _whole(number: float | None) -> int | None:
 def proof_summary(plan: PlanFolder) -> ProofSummary:
     """Return what the proof of a plan states; what a proof made elsewhere does not state is None."""
     proof = plan.proof
-    racks, left = _mapping(proof.get("rack_violations")), _left_partitions(proof)
+    racks, rack_left = _mapping(proof.get("rack_violations")), _mapping(proof.get("rack_left"))
+    left = _left_partitions(each for name in ("unplaced", "pinned") for each in _sequence(proof.get(name)))
     return ProofSummary(
         replicas_moved=_number(proof.get("replicas_moved")),
         lower_bound=_number(proof.get("lower_bound")),
@@ -126,11 +127,14 @@ def proof_summary(plan: PlanFolder) -> ProofSummary:
         brokers=_broker_changes(_mapping(proof.get("spread"))),
         left=left,
         left_counts=dict(Counter(each.reason for each in left).most_common(_NAMED)),
+        rack_left=_left_partitions(_sequence(rack_left.get("first"))),
+        rack_left_counts={
+            str(word)[:_REASON]: count for word, count in _mapping(rack_left.get("counts")).items() if _number(count)
+        },
     )
 
 
-def _left_partitions(proof: Mapping[str, Any]) -> tuple[LeftPartition, ...]:
-    listed = [each for name in ("unplaced", "pinned") for each in _sequence(proof.get(name))]
+def _left_partitions(listed: Iterable[Any]) -> tuple[LeftPartition, ...]:
     found = [
         LeftPartition(one["topic"], int(one["partition"]), str(one.get("reason"))[:_REASON])
         for one in map(_mapping, listed)

@@ -46,6 +46,7 @@ from kafka_steward.journal.observed import ProofSummary
 from kafka_steward.journal.records import MoveRow, MoveState
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_brokers, min_isr_by_topic
 from kafka_steward.planning.files.options import Options
+from kafka_steward.rack_rule import rack_left_sentence
 
 
 def bytes_to_copy_text(moves: Sequence[Move]) -> str:
@@ -161,6 +162,7 @@ def plan_summary(
     parts += [_format_section("Cordoned", [_CORDONED.format(broker) for broker in cordoned_brokers(snapshot.brokers)])]
     parts += [
         _format_section("Left as they are", not_moved_lines(proof, snapshot)),
+        escape_markdown(racks_sentence(proof)),
         _format_section("Notes", proof.get("notes") or ()),
     ]
     moves = [_format_table(_MOVE_COLUMNS, map(_move_row, plan.moves[:moves_shown]))]
@@ -400,6 +402,13 @@ def held_sentence(proof: Mapping[str, Any]) -> str:
         if one["reason"] in _HELD
     ]
     return f"Left as it is for now: {name_some(held, _NAMED)}." if held else ""
+
+
+def racks_sentence(proof: Mapping[str, Any]) -> str:
+    """Return which partitions break the rack rule after the plan, and why it leaves them; empty without any."""
+    left = proof.get("rack_left") or {}
+    first = [(one["topic"], one["partition"], one["reason"]) for one in left.get("first") or ()]
+    return rack_left_sentence(first, left.get("counts") or {})
 
 
 def staying_sentence(plan: PlanFolder, snapshot: SnapshotFolder) -> str:

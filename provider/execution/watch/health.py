@@ -21,6 +21,7 @@ from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.topics.pending import count_missing, list_pending, with_hidden_pending_topics
 from kafka_steward.execution.unsettled import record_unsettled
 from kafka_steward.journal.store import Journal
+from kafka_steward.rack_rule import rack_left_sentence
 from kafka_steward.service_topics import SERVICE_TOPICS
 
 #: Default limits: the maximum of each measure in a healthy cluster. A hidden topic is one that brokers host and Kafka
@@ -165,12 +166,15 @@ def _disk_message(health: Health) -> str:
 
 
 def _rack_message(health: Health) -> str:
-    count = len(health.rack_violations)
+    count, left = len(health.rack_violations), rack_left_sentence(health.rack_left)
+    also = f" {left}" if left else ""
     if not count:
-        return ""
+        return also
     some = name_some(health.rack_violations, _NAMED)
     subject = f"1 partition ({some}) is" if count == 1 else f"{count} partitions ({some}) are"
-    return f" {subject} not spread over the racks as well as can be; rebalance with balance=racks repairs only that."
+    return (
+        f" {subject} not spread over the racks as well as can be; rebalance with balance=racks repairs only that.{also}"
+    )
 
 
 def _hidden_topics_message(health: Health) -> str:

@@ -114,8 +114,8 @@ def _proof_from_row(row: Columns) -> ProofSummary | None:
     proof: ProofSummary | None = row["proof"]
     if proof is None:
         return None
-    left = tuple(LeftPartition(*each) for each in proof.left)
-    return replace(proof, brokers=tuple(row.get("brokers") or ()), left=left)
+    left, racks = (tuple(LeftPartition(*each) for each in several) for several in (proof.left, proof.rack_left))
+    return replace(proof, brokers=tuple(row.get("brokers") or ()), left=left, rack_left=racks)
 
 
 def _approval(row: Columns) -> ApprovalReport | None:

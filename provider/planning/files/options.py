@@ -176,8 +176,8 @@ class Options:
     #: Throttle in bytes per second into one broker, used for the predicted duration. 0 means unthrottled, without a
     #: prediction.
     throttle: int = _declare_option(50_000_000, low=0)
-    #: Regular expressions of topics that, like Kafka's internal ones, take no part.
-    service_topics: tuple[str, ...] = _declare_option(SERVICE_TOPICS, items=str, of=BALANCING_OPERATIONS)
+    #: Regular expressions of topics that, like Kafka's internal ones, take no part in a rebalance or an expand.
+    service_topics: tuple[str, ...] = _declare_option(SERVICE_TOPICS, items=str)
     #: Full names of the topics that are to have `replication_factor`.
     topics: tuple[str, ...] = _declare_option((), items=str, of=_SETS_FACTOR)
     #: Reassignment to apply, in the format of `kafka-reassign-partitions`.

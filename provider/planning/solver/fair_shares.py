@@ -30,25 +30,13 @@ from kafka_steward.planning.solver.problem import (
     Disposition,
     Ints,
     Problem,
-    count_pairs,
     held_dispositions,
     rows_that_lag,
 )
+from kafka_steward.rack_rule import breaks_rack_rule, rack_bounds
 
 #: Stand in place of a broker's rack: the broker has none, or has no share.
 _NO_RACK, _NOT_SHARING = -1, -2
-
-
-def rack_bounds(rf: int, sizes: Sequence[int], rackless: int, *, own_rack: bool) -> tuple[list[int], list[int]]:
-    """Return the fewest and the most replicas of one partition on each rack, spread as far as the racks allow.
-
-    `sizes` are the numbers of brokers of each rack. `rackless` is the number of brokers without a rack, which take
-    replicas if each of them is a rack of its own, or if the racks alone have too few brokers.
-    """
-    spare = rackless if own_rack or sum(sizes) < rf else 0
-    most = max(sizes, default=0)
-    height = next((u for u in range(1, most + 1) if sum(min(u, size) for size in sizes) + spare >= rf), most)
-    return [min(height - 1, size) for size in sizes], [min(height, size) for size in sizes]
 
 
 #: Many partitions have the same bounds.
@@ -194,26 +182,13 @@ def has_scarce_racks(brokers: Brokers, factor: int) -> bool:
 
 
 def rack_spread_violated(row: Ints, broker: Ints, rows: int, brokers: Brokers) -> Bools:
-    """Return a mask of the partitions that could be spread better over the racks of the usable brokers."""
-    racks = int(brokers.rack.max(initial=-1)) + 1
-    if racks == 0:
-        return np.zeros(rows, bool)
-    degree = np.bincount(row, minlength=rows)
-    racked = brokers.rack[broker] >= 0
-    held = count_pairs(row[racked], brokers.rack[broker[racked]], (rows, racks))
-    factors, which = np.unique(degree, return_inverse=True)
-    low, high = (table[which, :racks] for table in rack_bound_tables(brokers, factors.tolist(), brokers.receivers))
-    # One replica in a rack never violates the rule, even where no broker of the rack receives any.
-    return np.asarray(((held > np.maximum(high, 1)) | (held < low)).any(axis=1), bool)
-
-
-#: The note of a proof about partitions that are left to a heal.
-_HEAL_NOTE = "Partitions that break the rack rule and have a replica on a broker that is not live are left to a heal."
+    """Return a mask of the partitions that break the rack rule and that the brokers that receive replicas can mend."""
+    return breaks_rack_rule(row, broker, rows, rack=brokers.rack, live=brokers.usable, able=brokers.receivers)
 
 
 @dataclass(frozen=True)
 class CrowdedReplicas:
-    """A mask of the replicas that give way, the rows that lose them, and notes for the readers of the proof.
+    """A mask of the replicas that give way, and the rows that lose them.
 
     `lagging` are the rows that break the rule and stay because a live replica is out of sync.
     """
@@ -221,31 +196,26 @@ class CrowdedReplicas:
     give_way: Bools
     row: Ints
     lagging: Ints
-    notes: tuple[str, ...] = ()
 
 
 def find_crowded_replicas(problem: Problem) -> CrowdedReplicas:
     """Return the replicas that give way: in a crowded rack those on the busiest brokers first, and the leader last."""
     rows, brokers = problem.rows, problem.brokers
     suspect = rack_spread_violated(rows.row, rows.broker, len(rows), brokers)
-    # A partition on a broker that receives nothing has bounds of its own, which `rack_spread_violated` does not know.
-    suspect[rows.row[(brokers.usable & ~brokers.receivers)[rows.broker]]] = True
     suspect &= held_dispositions(problem) == Disposition.UNTOUCHED
     unhealthy = np.zeros(len(rows), bool)
     unhealthy[rows.row[~brokers.usable[rows.broker] | rows.lost]] = True
-    notes = (_HEAL_NOTE,) if (suspect & unhealthy).any() else ()
     lags, lagging = rows_that_lag(problem), list[int]()
     give_way, load = np.zeros(len(rows.row), bool), np.bincount(rows.broker, minlength=len(brokers))
     for row in np.flatnonzero(suspect & ~unhealthy).tolist():
-        chosen = _choose_of_row(problem, np.arange(rows.row_starts[row], rows.row_starts[row + 1]), load)
         if lags[row]:
-            # Only a row that would have moved is reported.
-            lagging += [row] if chosen else []
+            lagging.append(row)
             continue
+        chosen = _choose_of_row(problem, np.arange(rows.row_starts[row], rows.row_starts[row + 1]), load)
         give_way[chosen] = True
         # The next row sees the brokers without the replicas that have left.
         load[rows.broker[chosen]] -= 1
-    return CrowdedReplicas(give_way, np.unique(rows.row[give_way]), np.array(lagging, np.int64), notes)
+    return CrowdedReplicas(give_way, np.unique(rows.row[give_way]), np.array(lagging, np.int64))
 
 
 def _choose_of_row(problem: Problem, replicas: Ints, load: Ints) -> list[int]:

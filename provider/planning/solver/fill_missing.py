@@ -243,8 +243,7 @@ def _find_misplaced(problem: Problem) -> _MissingReplicas:
     missing = np.bincount(rows.row[crowded.give_way], minlength=len(rows))
     none, nowhere = np.zeros(len(rows), bool), np.zeros(len(rows.row), bool)
     kept, bound = ~crowded.give_way, int(missing.sum())
-    misplaced = _MissingReplicas(problem, kept, missing, disposition, rows.replica_count, none, nowhere, bound)
-    return replace(misplaced, notes=crowded.notes)
+    return _MissingReplicas(problem, kept, missing, disposition, rows.replica_count, none, nowhere, bound)
 
 
 def _refuse_large_factor(problem: Problem, short: Bools, factor: Ints) -> None:
@@ -357,7 +356,7 @@ def _place_missing(need: _MissingReplicas, others: OtherShards) -> tuple[Ints, I
 def _rack_room(need: _MissingReplicas) -> tuple[Ints, Ints]:
     """Return the replicas that each incomplete row may add per group, and how many of them come first.
 
-    The spread is the most even one that the kept replicas allow. It is that of `fair_shares.rack_bounds`, but computed
+    The spread is the most even one that the kept replicas allow. It is that of `rack_rule.rack_bounds`, but computed
     row by row, because rows keep different replicas. Brokers without a rack come before a second replica on a rack,
     whether each of them is a rack of its own or not.
     """

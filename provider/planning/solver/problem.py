@@ -42,7 +42,8 @@ _MANY_PAIRS = 1 << 26
 class Brokers:
     """The brokers in order of their ids. `rack` is -1 for none; `receivers` marks those that may receive a replica.
 
-    If `own_rack`, each broker without a rack is a rack of its own. Otherwise no rack constraint applies to it.
+    `known_rack` is the rack even where the plan is not rack aware. If `own_rack`, each broker without a rack is a rack
+    of its own. Otherwise no rack constraint applies to it.
     """
 
     ids: Ints
@@ -52,6 +53,8 @@ class Brokers:
     capacity: tuple[Fraction, ...]
     free_bytes: Ints
     own_rack: bool
+    known_rack: Ints
+    cordoned: Bools
 
     @classmethod
     def of(cls, table: pa.Table, options: Options) -> Brokers:
@@ -75,6 +78,8 @@ class Brokers:
             capacity=_exact_capacities([row["capacity"] for row in rows]),
             free_bytes=np.array(free, np.int64),
             own_rack=options.rackless == "own-rack",
+            known_rack=np.array(numbers, np.int64),
+            cordoned=np.array([bool(row["cordoned"]) for row in rows], bool),
         )
 
     def __len__(self) -> int:
@@ -143,6 +148,8 @@ class PartitionTable:
     size: Ints
     unsized: Bools
     moving: Bools
+    #: Replicas that the reassignment in flight removes.
+    leaving: Bools
     #: Rows that the snapshot knows to have no live replica.
     all_offline: Bools
 
@@ -172,6 +179,7 @@ class PartitionTable:
             size=np.maximum(_int_column(table, "bytes"), 0),
             unsized=_int_column(table, "bytes", -1) < 0,
             moving=(_list_lengths(table, "adding") > 0) | (_list_lengths(table, "removing") > 0),
+            leaving=is_pair_in(row, ids, *_flatten_lists(table, "removing")),
             all_offline=np.asarray(pc.fill_null(table.column("all_offline"), False).to_numpy(), bool),
         )
         partitions._refuse_invalid_rows(ids, brokers)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,19 @@ from kafka_steward.planning.solver.leaders import (
     keepable_leaders,
 )
 from kafka_steward.planning.solver.plan_rows import sending_brokers
-from kafka_steward.planning.solver.problem import Brokers, Disposition, Ints, PartitionTable, count_pairs, sum_by
+from kafka_steward.planning.solver.problem import (
+    Brokers,
+    Disposition,
+    Ints,
+    PartitionTable,
+    Problem,
+    count_pairs,
+    leaderless_dispositions,
+    static_dispositions,
+    sum_by,
+)
+from kafka_steward.rack_rule import NAMED, RackRule, judge_racks
+from kafka_steward.service_topics import matches_any
 
 #: Reasons that mean "not now" rather than "impossible".
 _PINNED = ("in_flight", "pinned", "excluded", "out_of_sync")
@@ -41,6 +54,8 @@ LEADER_EVENNESS = ("even", "topic-even", "global-even", "proportional")
 _NAMED = 5
 #: The part of all partitions from which on a note names a broker that is alone in its rack.
 _MOST = 0.75
+#: Before the reason in the name of a count.
+_RACK_LEFT = "rack_left_"
 #: The number of replicas out of sync that the notes of a shard name; they only count the rest.
 _NAMED_LATE = 10
 
@@ -114,6 +129,8 @@ class Measures:
     leader_bounds: list[int | None]
     #: Topic, partition and reason of each partition that needs a change and does not get it.
     not_planned: list[tuple[str, int, str]]
+    #: Topic, partition and reason of the first partitions that break the rack rule and are left, for each reason.
+    rack_left: list[tuple[str, int, str]]
     notes: list[str]
     #: One price per usable broker that proves the plan minimal. Empty if counting proves it, or no prices were
     #: searched.
@@ -122,9 +139,11 @@ class Measures:
     leader_evenness: list[str]
 
 
-def measure_candidate(candidate: CandidatePlan, brokers: Brokers, prices: list[int]) -> Measures:
+def measure_candidate(candidate: CandidatePlan, problem: Problem, prices: list[int]) -> Measures:
     """Measure a candidate plan."""
-    rows, count = candidate.rows, len(brokers)
+    rows, brokers = candidate.rows, problem.brokers
+    count = len(brokers)
+    rack_counts, rack_left = _measure_racks(candidate, problem)
     late = candidate.catching_up
     row = np.concatenate([candidate.row[candidate.added], rows.row[late]])
     broker = np.concatenate([candidate.broker[candidate.added], rows.broker[late]])
@@ -135,7 +154,7 @@ def measure_candidate(candidate: CandidatePlan, brokers: Brokers, prices: list[i
     if leadership is not None:
         changes, (keep, able) = fewest_leader_changes(leadership), keepable_leaders(leadership)
     return Measures(
-        counts={**_count_changes(candidate, brokers), "leaders_keepable": keep},
+        counts={**_count_changes(candidate, brokers), **rack_counts, "leaders_keepable": keep},
         before=Balance.of(rows, rows.row, rows.broker, brokers),
         after=Balance.of(rows, candidate.row, candidate.broker, brokers),
         bytes_in=sum_by(rows.size[row], broker, count),
@@ -147,6 +166,7 @@ def measure_candidate(candidate: CandidatePlan, brokers: Brokers, prices: list[i
             (rows.topics[rows.topic[at]], int(rows.number[at]), Disposition(candidate.disposition[at]).reason_word)
             for at in np.flatnonzero(candidate.disposition > Disposition.PLANNED)
         ],
+        rack_left=rack_left,
         notes=[*candidate.notes, *_catching_up_notes(candidate, brokers)],
         prices=prices,
         leader_evenness=[] if candidate.leader_evenness is None else [candidate.leader_evenness],
@@ -167,12 +187,57 @@ def _count_changes(candidate: CandidatePlan, brokers: Brokers) -> dict[str, int]
         "leader_changes": int((candidate.broker[candidate.row_starts[:-1]] != rows.broker[rows.row_starts[:-1]]).sum()),
         # A preferred leader whose broker no longer holds the partition has to change.
         "leader_changes_forced": int(candidate.removed[rows.row_starts[:-1]].sum()),
-        "rack_violations_before": int(rack_spread_violated(rows.row, rows.broker, len(rows), brokers).sum()),
-        "rack_violations_after": int(rack_spread_violated(candidate.row, candidate.broker, len(rows), brokers).sum()),
         "partitions_without_size": int(rows.unsized.sum()),
         "copied_without_size": int(rows.unsized[np.unique(added)].sum()),
         **_count_lost_racks(candidate, brokers),
     }
+
+
+def _measure_racks(candidate: CandidatePlan, problem: Problem) -> tuple[dict[str, int], list[tuple[str, int, str]]]:
+    """Return how many partitions break the rack rule, as the health check counts them, and which of them are left.
+
+    A draining broker counts before the plan, and not after it: it is to go.
+    """
+    rows, brokers, options = candidate.rows, problem.brokers, problem.options
+    service = np.array([matches_any(topic, options.service_topics) for topic in rows.topics], bool)
+    left = {
+        RackRule.IN_FLIGHT: rows.moving,
+        RackRule.SERVICE_TOPIC: service[rows.topic],
+        RackRule.NO_LEADER: leaderless_dispositions(problem) != Disposition.UNTOUCHED,
+    }
+    judge = partial(judge_racks, rows=len(rows), rack=brokers.known_rack, left=left)
+    live, remaining = brokers.usable | brokers.state_mask("draining"), brokers.usable
+    stays = ~rows.leaving
+    before = judge(rows.row[stays], rows.broker[stays], live=live, able=live & ~brokers.cordoned)
+    after = judge(candidate.row, candidate.broker, live=remaining, able=remaining & ~brokers.cordoned)
+    after = np.where(rows.moving, before, after)
+    why = np.where(after == RackRule.BROKEN, _reasons_to_leave_racks(candidate, problem), after)
+    found = [(reason, np.flatnonzero(why == reason)) for reason in RackRule if reason > RackRule.BROKEN]
+    counts = {
+        "rack_violations_before": int((before == RackRule.BROKEN).sum()),
+        "rack_violations_after": int((after == RackRule.BROKEN).sum()),
+        **{f"{_RACK_LEFT}{reason.word}": len(at) for reason, at in found},
+    }
+    first = [(reason.word, row) for reason, at in found for row in at[:NAMED].tolist()]
+    return counts, [(rows.topics[rows.topic[row]], int(rows.number[row]), word) for word, row in first]
+
+
+def _reasons_to_leave_racks(candidate: CandidatePlan, problem: Problem) -> Ints:
+    """Return why the plan would leave each partition, if it breaks the rack rule after it."""
+    options, rows = problem.options, candidate.rows
+    if problem.operation in GIVEN_OPERATIONS:
+        return np.full(len(rows), RackRule.OTHER_GOAL.value)
+    static, mendable = static_dispositions(problem), np.zeros(len(rows), bool)
+    if options.has_budget:
+        mendable = rack_spread_violated(candidate.row, candidate.broker, len(rows), problem.brokers)
+    reasons = {
+        RackRule.PINNED: static == Disposition.PINNED,
+        RackRule.EXCLUDED: static == Disposition.EXCLUDED,
+        RackRule.OUT_OF_SYNC: candidate.disposition == Disposition.OUT_OF_SYNC,
+        RackRule.BUDGET: mendable,
+    }
+    other = RackRule.EXCLUDED_BROKERS if options.balance == "racks" else RackRule.OTHER_GOAL
+    return np.select(list(reasons.values()), [reason.value for reason in reasons], other.value)
 
 
 def _lost_racks(brokers: Brokers) -> list[int]:
@@ -261,6 +326,7 @@ def proof_fields(measures: Measures, brokers: Brokers, operation: Operation, opt
         "leader_evenness": _leader_evenness(measures, brokers),
         "leader_changes_bound": _leader_bound(measures, brokers, operation),
         "rack_violations": {"before": counts["rack_violations_before"], "after": counts["rack_violations_after"]},
+        "rack_left": _racks_left(measures),
         "brokers_failed": _broker_ids(brokers, "failed"),
         "brokers_draining": _broker_ids(brokers, "draining"),
         "spread": {name: {"before": side, "after": after[name]} for name, side in before.items()},
@@ -271,6 +337,15 @@ def proof_fields(measures: Measures, brokers: Brokers, operation: Operation, opt
         "predicted_seconds": round(busiest / options.throttle, 1) if options.throttle else None,
         "notes": [*dict.fromkeys(measures.notes), *notes],
     }
+
+
+def _racks_left(measures: Measures) -> dict[str, Any]:
+    """Return how many partitions break the rack rule after the plan, by reason, and the first few of each."""
+    every = {reason.word: measures.counts.get(f"{_RACK_LEFT}{reason.word}", 0) for reason in RackRule}
+    counts = {word: count for word, count in every.items() if count}
+    first = [each for word in counts for each in sorted(each for each in measures.rack_left if each[2] == word)[:NAMED]]
+    names = ("topic", "partition", "reason")
+    return {"counts": counts, "first": [dict(zip(names, values, strict=True)) for values in first]}
 
 
 def _bound_gap_reason(gap: int, options: Options) -> str | None:

@@ -31,7 +31,7 @@ MAKE_ARCHIVE = "airflow kafka-steward make-archive"
 
 _OURS = (
     *("__init__.py", "assignment.py", "cache.py", "errors.py", "escaping.py", "given_targets.py"),
-    *("planning", "service_topics.py", "value_parsing.py"),
+    *("planning", "rack_rule.py", "service_topics.py", "value_parsing.py"),
 )
 _FACTS = "kafka_steward_archive.json"
 #: Bytes that are read of the first member: more than ours ever has.
