@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_steward.cluster.state import Snapshot
+    from kafka_steward.execution.moves.skips import SkippedPartition
     from kafka_steward.execution.plans.report import DrainStatus, PlanOutcome
-    from kafka_steward.execution.plans.rollback import SkippedPartition
     from kafka_steward.hooks.steward import ClusterSession
     from kafka_steward.journal.observed import ProofSummary
     from kafka_steward.journal.records import MoveRow, PlanRecord

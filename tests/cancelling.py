@@ -7,8 +7,9 @@ from typing import Any
 
 from kafka_steward.execution.moves.progress import Progress
 from kafka_steward.execution.moves.reversing import find_externally_reordered
+from kafka_steward.execution.moves.skips import SkippedPartition
 from kafka_steward.execution.plans.lifecycle import Scope, request_cancel
-from kafka_steward.execution.plans.rollback import SkippedPartition, find_left_alone
+from kafka_steward.execution.plans.rollback import find_left_alone
 from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.throttles.leases import list_leased_rates

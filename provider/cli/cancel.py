@@ -14,10 +14,10 @@ from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.execution.moves.external import ExternalCancel
 from kafka_steward.execution.moves.progress import Progress
 from kafka_steward.execution.moves.reversing import find_externally_reordered, restore_externally_reordered
+from kafka_steward.execution.moves.skips import SkippedPartition
 from kafka_steward.execution.plans.cancel import cancel_everything
 from kafka_steward.execution.plans.lifecycle import Scope, request_cancel
 from kafka_steward.execution.plans.resolution import resolve_plan
-from kafka_steward.execution.plans.rollback import SkippedPartition
 from kafka_steward.execution.plans.undo_verification import UndoVerification, poll_until_undone, verify_undone
 from kafka_steward.execution.throttles.leases import list_leased_rates
 from kafka_steward.execution.throttles.rates import RELEASED_LATER

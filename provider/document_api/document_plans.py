@@ -18,13 +18,14 @@ from typing import Any
 from kafka_steward.assignment import Move, Operation, TopicPartition, counted
 from kafka_steward.errors import SlotTaken
 from kafka_steward.execution.moves.in_flight import flag_in_flight_legacy
+from kafka_steward.execution.plans.cancel import record_accepted
 from kafka_steward.execution.plans.rollback import find_unfinished_cancels
 from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.plans.slot import claim_slot
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.mailbox import Node
-from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.records import AcceptedDocument, PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import plan_digest, plan_table
 from kafka_steward.settings import Settings
@@ -125,6 +126,7 @@ def publish_document_plan(
             Action.PUBLISH, f"{counted(len(moves), 'partition')} to move, {reason}", plan=digest, after=facts, who=who
         )
     )
+    record_accepted(journal, "request", AcceptedDocument(digest, (digest,)))
     return published
 
 

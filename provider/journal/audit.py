@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -202,23 +202,6 @@ class Audit:
         """Record a decision that changes nothing: one row, completed at once."""
         self._table.insert([entry], Outcome(outcome), detail)
 
-    def record_request(self, entry: AuditRecord, *, has_effect: bool) -> None:
-        """Record a request, whose `attempt` is the number of an event: one row, completed at once.
-
-        A further try of an Airflow task repeats the request of the try before it, and a run that no person triggered
-        the request whose event started it. Without an effect, that is not recorded again.
-        """
-        if has_effect or not self._is_repeated(entry):
-            self.record(entry)
-
-    def _is_repeated(self, entry: AuditRecord) -> bool:
-        if entry.who.run_id is None:
-            return False
-        if entry.who.person is None and entry.action is Action.REQUEST:
-            return True
-        rows = self.rows(plan=entry.plan, action=entry.action)
-        return any(_without_try(row.entry) == _without_try(entry) for row in rows)
-
     def record_all(self, entries: Sequence[AuditRecord]) -> None:
         """Record several decisions, each in one row that is completed at once."""
         self._table.insert(entries, Outcome.DONE, "")
@@ -253,7 +236,3 @@ class Audit:
         """Return the matching rows, oldest first; with `limit`, only the newest `limit` of them."""
         chosen = None if action is None else Action(action)
         return self._table.select(plan=plan, action=chosen, topic=topic, since_ms=since_ms, limit=limit)
-
-
-def _without_try(entry: AuditRecord) -> tuple[Actor, str, Any]:
-    return replace(entry.who, try_number=None), entry.reason, entry.after

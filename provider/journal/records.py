@@ -216,6 +216,41 @@ class PendingReplicas:
 
 
 @dataclass(frozen=True)
+class SkippedPartitions:
+    """The partitions, as `t-0`, that a plan leaves as they are, each with the reason.
+
+    A rule of KIP-236 is why the cancel of the plan skips those in `forbidden`. The plan is a rollback that skips those
+    in `left_alone`.
+    """
+
+    forbidden: Mapping[str, str] = field(default_factory=dict, hash=False)
+    left_alone: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class TaskRequest:
+    """The requests of a task of a run: the plan of the last one, empty without one, and a number for each.
+
+    The number is the same for the same request.
+    """
+
+    plan: str
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class AcceptedDocument:
+    """The last document of its kind that was executed; `node` names it, `plans` are those that it cancels or makes.
+
+    It is `executed` once everything that it requests is.
+    """
+
+    node: str
+    plans: tuple[str, ...] = ()
+    executed: bool = True
+
+
+@dataclass(frozen=True)
 class DeferredPartitions:
     """A deferred request for partitions of a topic, until there are brokers for them.
 
@@ -438,6 +473,11 @@ WRITTEN: tuple[DocumentCollection[Any], ...] = (
 
 THROTTLE_LEASES: Noun[LeaseKey, ThrottleLease] = Noun("throttle_leases", ThrottleLease, LeaseKey.parse)
 PENDING_REPLICAS: Noun[TopicPartition, PendingReplicas] = Noun("pending_replicas", PendingReplicas, parse_partition)
+#: By the digest of the plan.
+SKIPPED_PARTITIONS: Noun[str, SkippedPartitions] = Noun("skipped_partitions", SkippedPartitions)
+TASK_REQUESTS: Noun[str, TaskRequest] = Noun("task_requests", TaskRequest)
+#: By the event that its execution is: "request" or "cancel".
+ACCEPTED_DOCUMENTS: Noun[str, AcceptedDocument] = Noun("accepted_documents", AcceptedDocument)
 DEFERRED_PARTITIONS: Noun[str, DeferredPartitions] = Noun("deferred_partitions", DeferredPartitions)
 FILL_EVENT: Noun[str, FillEvent] = Noun("fill_event", FillEvent)
 UNSETTLED: Noun[str, UnsettledPartitions] = Noun("unsettled", UnsettledPartitions)

@@ -1,6 +1,6 @@
 """The part of the watch that executes the requests in documents, in a thread of its own.
 
-Accepted documents are read from the audit trail, whichever process executed them.
+Executed documents are read from the journal, whichever process executed them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.document_api.document_plans import PollResult
 from kafka_steward.document_api.document_reports import DocumentReporter
-from kafka_steward.execution.plans.cancel import CANCEL_SIGNAL
 from kafka_steward.hooks.steward import ClusterSession
-from kafka_steward.journal.audit import Action, Actor, Outcome, StoredAuditRecord
+from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.records import ACCEPTED_DOCUMENTS
+from kafka_steward.journal.state import StoredRow
 from kafka_steward.journal.store import Journal
 from kafka_steward.journal.zookeeper.watcher import CONTROLLER, ZooKeeperWatcher
 from kafka_steward.triggers.checks import Check
@@ -23,34 +24,25 @@ from kafka_steward.triggers.reporting import event_payload
 #: The events that documents cause.
 EVENTS = frozenset({"request", "cancel"})
 
-#: How far back a new reader starts in the audit trail, in milliseconds.
+#: How far back a new reader starts, in milliseconds.
 _BACK_MS = 60_000
 
 
-class AuditEventReader:
-    """Detects newly accepted "cancel" or "request" documents between two calls. Use one reader for each kind."""
+class AcceptedDocumentReader:
+    """Detects newly executed documents of one kind, "cancel" or "request", between two calls."""
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, journal: Journal, kind: str) -> None:
+        self._rows, self._kind = journal.rows(ACCEPTED_DOCUMENTS), kind
         self._since_ms = journal.now_ms() - _BACK_MS
-        self._last_id = 0
+        self._seen: StoredRow | None = None
 
-    def has_new_event(self, kind: str) -> bool:
-        """Return whether a document of this kind was accepted since the last call. Raises JournalUnreachable."""
-        action = Action.REQUEST if kind == "cancel" else Action.PUBLISH
-        rows = self._journal.audit.rows(action=action, since_ms=self._since_ms)
-        new = [row for row in rows if row.id > self._last_id]
-        if rows:
-            self._since_ms = max(row.when_ms for row in rows)
-            self._last_id = max(self._last_id, *(row.id for row in rows))
-        return any(_is_event_kind(kind, row) for row in new)
-
-
-def _is_event_kind(kind: str, row: StoredAuditRecord) -> bool:
-    after = row.entry.after
-    if row.outcome is Outcome.REFUSED:
-        return False  # it names no plan that can be cancelled
-    return after == CANCEL_SIGNAL if kind == "cancel" else isinstance(after, dict) and "sources" in after
+    def has_new_event(self) -> bool:
+        """Return whether a document was executed since the last call. Raises JournalUnreachable."""
+        row = self._rows.get(self._kind)
+        if row is None or not row.value.executed or row.stored.is_same(self._seen):
+            return False
+        self._seen = row.stored
+        return row.at_ms >= self._since_ms
 
 
 #: Seconds between two polls of a journal without change notifications, and of one with them.
@@ -80,7 +72,7 @@ class DocumentCheck(Check[PollResult]):
     ) -> None:
         super().__init__(conn_id, log, log_error=log_error, log_warning=log_warning)
         self._kinds: frozenset[str] = frozenset()
-        self._readers: dict[str, AuditEventReader] = {}
+        self._readers: dict[str, AcceptedDocumentReader] = {}
         self._log = log
         self._on_change = on_change
         self._opened: ClusterSession | None = None
@@ -108,9 +100,10 @@ class DocumentCheck(Check[PollResult]):
 
     def _read_events(self, opened: ClusterSession) -> dict[str, Any] | None:
         self._readers = {
-            kind: self._readers.get(kind) or AuditEventReader(opened.journal) for kind in sorted(self._kinds)
+            kind: self._readers.get(kind) or AcceptedDocumentReader(opened.journal, kind)
+            for kind in sorted(self._kinds)
         }
-        new = [kind for kind, reader in self._readers.items() if reader.has_new_event(kind)]
+        new = [kind for kind, reader in self._readers.items() if reader.has_new_event()]
         return {kind: event_payload(opened, opened.journal.now_ms()) for kind in new} or None
 
     def _use_connections(self, opened: ClusterSession) -> None:

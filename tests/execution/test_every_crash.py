@@ -137,7 +137,13 @@ def verify_nothing_left(place: Place) -> None:
     assert not any("throttled" in key for of in place.simulator.topic_settings.values() for key in of)
     assert not any(place.simulator.broker_settings.values())
     assert list(mailbox._nodes) == []
-    assert {noun for noun, _ in place.state.rows} <= {"slot", "step_lock"}
+    assert {noun for noun, _ in place.state.rows} <= {
+        "slot",
+        "step_lock",
+        "task_requests",
+        "skipped_partitions",
+        "accepted_documents",
+    }
     assert PlanSlot(place.state).holders() == ()
     released = [row for row in place.stores[2]._rows if row.entry.action is Action.UNTHROTTLE]
     assert all(row.outcome is not Outcome.INTENDED for row in released), released

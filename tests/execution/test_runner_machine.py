@@ -320,7 +320,13 @@ class RunnerMachine(RuleBasedStateMachine):
         mailbox, _, _ = self.place.stores
         # Since when others reassign is known of the cluster, and is no plan's.
         assert list(mailbox._nodes) == []
-        assert {noun for noun, _ in self.place.state.rows} <= {"slot", "step_lock", "unsettled"}
+        assert {noun for noun, _ in self.place.state.rows} <= {
+            "slot",
+            "step_lock",
+            "unsettled",
+            "task_requests",
+            "skipped_partitions",
+        }
         assert PlanSlot(self.place.state).holders() == ()
         lists = {topic: of[FOLLOWERS] for topic, of in self.simulator.topic_settings.items() if FOLLOWERS in of}
         rates = {str(broker): of[RATE] for broker, of in self.simulator.broker_settings.items() if RATE in of}

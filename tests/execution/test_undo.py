@@ -11,6 +11,7 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused, PlanError
 from kafka_steward.execution.moves.progress import Progress
+from kafka_steward.execution.moves.skips import SkippedPartition
 from kafka_steward.execution.plans.drive import DrivePolicy, run_to_end
 from kafka_steward.execution.plans.lifecycle import (
     Scope,
@@ -19,7 +20,7 @@ from kafka_steward.execution.plans.lifecycle import (
     request_cancel,
     throttle_message,
 )
-from kafka_steward.execution.plans.rollback import SkippedPartition, find_unfinished_cancels, publish_rollback
+from kafka_steward.execution.plans.rollback import find_unfinished_cancels, publish_rollback
 from kafka_steward.execution.plans.undo_verification import UndoVerification, find_unrestored_partitions, verify_undone
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.journal import paths

@@ -24,7 +24,7 @@ from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import Approval, PlanStatus
-from kafka_steward.journal.retention import archive_audit, delete_old_documents
+from kafka_steward.journal.retention import archive_audit, delete_old_rows
 from kafka_steward.journal.state import ONLY
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
@@ -157,7 +157,7 @@ def _tidy(journal: Journal, folder: Path) -> None:
     assert quarantine_document(journal.mailbox, journal.state, moved, "It is garbage.", None)
     later = journal.now_ms() + _LATER_MS
     journal.plans.purge(later)
-    delete_old_documents(journal, later)
+    delete_old_rows(journal, later)
     assert archive_audit(journal, later, folder / f"{journal.cluster_id}.jsonl", as_values=_values, who=WHO)
     journal.bind_rows_to_mailbox()
 

@@ -13,7 +13,7 @@ from kafka_steward.errors import JournalUnreachable, RequestError
 from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, StoredAuditRecord
 from kafka_steward.journal.columns import audit_facts
 from kafka_steward.journal.listing import QUARANTINE, quarantine_document
-from kafka_steward.journal.retention import archive_audit, delete_old_documents
+from kafka_steward.journal.retention import archive_audit, delete_old_rows
 from kafka_steward.journal.store import Journal
 from tests.documents import create_document
 from tests.journal.test_plans import moves_of, record_of
@@ -116,7 +116,7 @@ def test_what_was_moved_aside_goes_when_it_is_old(journal: Journal) -> None:
     before_ms = journal.now_ms() - 60_000
     node = create_document(journal.mailbox, "/admin/reassignment_requests/request_1", "{" * 300_000)
     quarantine_document(journal.mailbox, journal.state, node, "no JSON", None)
-    delete_old_documents(journal, before_ms)
+    delete_old_rows(journal, before_ms)
     assert len(journal.rows(QUARANTINE).all()) == 1
-    delete_old_documents(journal, journal.now_ms() + 1)
+    delete_old_rows(journal, journal.now_ms() + 1)
     assert journal.rows(QUARANTINE).all() == []

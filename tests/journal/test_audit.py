@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -216,7 +217,7 @@ def test_of_two_that_intend_and_complete_at_once_one_row_remains(open_sql: Calla
 
 def test_the_api_offers_no_way_to_change_a_row() -> None:
     public = {
-        *("record_intent", "record_outcome", "record_outcomes", "record", "record_all", "record_request"),
+        *("record_intent", "record_outcome", "record_outcomes", "record", "record_all"),
         *("pages", "remove", "import_rows", "rows"),
     }
     assert {name for name in vars(Audit) if not name.startswith("_")} == public
@@ -342,3 +343,22 @@ def test_a_plan_in_lines() -> None:
         "published            plan          operation  status   partitions  reason        who",
         "2023-11-14 22:13:20  0123456789ab  heal       running  3           One is held.",
     ]
+
+
+def test_only_what_is_shown_is_read_from_the_trail() -> None:
+    """What a program decides by is a column or a row of its own. Leases number their rows by those that they wrote."""
+    read = re.compile(r"audit\.(rows|pages)\(")
+    root = Path(__file__).parents[2]
+    product = [
+        path for folder in ("provider", "operators", "sensors", "dags") for path in (root / folder).rglob("*.py")
+    ]
+    assert {str(path.relative_to(root)) for path in product if read.search(path.read_text())} == {
+        "operators/report.py",
+        "provider/cli/show.py",
+        "provider/demo/story.py",
+        "provider/document_api/request_status.py",
+        "provider/execution/plans/undo_verification.py",
+        "provider/execution/throttles/leases.py",
+        "provider/journal/copy.py",
+        "provider/journal/retention.py",
+    }

@@ -29,6 +29,7 @@ from kafka_steward.execution.moves.in_flight import delete_in_flight, list_in_fl
 from kafka_steward.execution.moves.observe import Observation, ObservedState
 from kafka_steward.execution.moves.recovery import EXTERNAL_CANCEL, is_unregistered_refusal, unregistered_clause
 from kafka_steward.execution.moves.reversal import NextAction, Reversal, ReversalState, Verdict, next_action
+from kafka_steward.execution.moves.skips import record_skips
 from kafka_steward.execution.moves.staging import (
     UNCLEAN_ELECTIONS,
     can_roll_back_stages,
@@ -388,8 +389,9 @@ class LateRetraction:
             for each in late
             if each.partition in kept
         ]
-        self.journal.audit.record_all(
-            [replace(each.audit_record(Action.SKIP, each.why, self.who), code=Code.LEFT_ALONE) for each in left_alone]
+        entries = [each.audit_record(Action.SKIP, each.why, self.who) for each in left_alone]
+        record_skips(
+            self.journal, self.plan, Code.LEFT_ALONE, [replace(each, code=Code.LEFT_ALONE) for each in entries]
         )
         delete_in_flight(self.journal.mailbox, self.plan, list(over))
         return [

@@ -54,6 +54,7 @@ from kafka_steward.execution.moves.recovery import (
 )
 from kafka_steward.execution.moves.reversal import NextAction
 from kafka_steward.execution.moves.reversing import LateRetraction, MoveReversals, ReversalExecutor
+from kafka_steward.execution.moves.skips import record_skips
 from kafka_steward.execution.moves.staging import (
     as_completed_stage,
     is_rolling_back,
@@ -401,7 +402,7 @@ class Step:
                 self._moves.build_audit_record(Action.SKIP, row, verdicts[row.topic_partition].why, code=Code.FORBIDDEN)
                 for row in unable
             ]
-            self._journal.audit.record_all(skips)
+            record_skips(self._journal, self._record.digest, Code.FORBIDDEN, skips)
             return [(row, self._cancelling, Cause.REQUESTED) for row in able]
         dead = find_unfinishable_moves([*able, *unable], snapshot, frozenset())
         restarting = frozenset(restarting_brokers(self._journal.mailbox, self._fence.now_ms) if dead else ())

@@ -26,12 +26,9 @@ from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, eve
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.listing import delete_or_quarantine
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.mailbox import put_one, read_one
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.mailbox import Node, put_one, read_one
+from kafka_steward.journal.records import ACCEPTED_DOCUMENTS, AcceptedDocument, PlanStatus
 from kafka_steward.journal.store import Journal
-
-#: The `after` value of the audit row that records the consumption of the signal.
-CANCEL_SIGNAL = "cancel signal"
 
 #: Milliseconds for which the signal is kept while the cluster does not show the end of a cancel.
 _PENDING_MS = 30_000
@@ -93,17 +90,35 @@ def consume_cancel_signal(
         outcome = _request_named_cancel(journal, request.plan, request, who, number)
     else:
         outcome = cancel_everything(cluster, journal, request, who, fence=fence, number=number)
-    if outcome.is_pending and journal.now_ms() - node.modified_ms < _PENDING_MS:
+    refused = request.plan and not outcome.plans
+    is_pending = outcome.is_pending and journal.now_ms() - node.modified_ms < _PENDING_MS
+    _record_signal(journal, node, outcome.plans, executed=not (is_pending or refused))
+    if is_pending:
         return None
     sentences = outcome.sentences or (f"{paths.CANCEL_IN_PROGRESS} was created, and there was nothing to cancel.",)
     entry = AuditRecord(
-        Action.REQUEST, " ".join(sentences)[:2000], after=CANCEL_SIGNAL, who=_requesting_actor(request, who)
+        Action.REQUEST, " ".join(sentences)[:2000], after="cancel signal", who=_requesting_actor(request, who)
     )
-    refused = request.plan and not outcome.plans
     journal.audit.record(entry, Outcome.REFUSED if refused else Outcome.DONE)
     # A node that was changed since it was read is a new request: it stays for the next reader.
     delete_or_quarantine(journal, node, CancelRequest.from_node)
     return replace(outcome, sentences=sentences)
+
+
+def _record_signal(journal: Journal, node: Node, plans: Sequence[str], *, executed: bool) -> None:
+    """Record the signal, with the plans whose cancel it has requested so far."""
+    name = f"{node.path}@{node.modified_id}"
+    row = journal.rows(ACCEPTED_DOCUMENTS).get("cancel")
+    earlier = row.value.plans if row is not None and row.value.node == name else ()
+    record_accepted(journal, "cancel", AcceptedDocument(name, tuple(dict.fromkeys((*earlier, *plans))), executed))
+
+
+def record_accepted(journal: Journal, event: str, document: AcceptedDocument) -> None:
+    """Record that a document is executed, which is an "event" for the watches."""
+    rows = journal.rows(ACCEPTED_DOCUMENTS)
+    row = rows.get(event)
+    if row is None or row.value != document:
+        rows.put(event, document, row)
 
 
 def cancel_everything(

@@ -20,9 +20,11 @@ from kafka_steward.assignment import Operation, counted, name_brokers, name_some
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.commands import command_line
 from kafka_steward.errors import PlanError, VersionConflict
+from kafka_steward.execution.moves.skips import delete_skips
 from kafka_steward.execution.moves.states import DONE, filter_unsettled, final_status
 from kafka_steward.execution.plans.rollback import find_unfinished_rollback, is_rollback_unfinished
 from kafka_steward.execution.plans.slot import release_slot
+from kafka_steward.execution.plans.task_requests import record_request
 from kafka_steward.execution.throttles.leases import list_external_rates
 from kafka_steward.execution.throttles.rates import (
     RELEASED_LATER,
@@ -34,7 +36,7 @@ from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, PlanRecord, PlanStatus
-from kafka_steward.journal.retention import delete_old_documents
+from kafka_steward.journal.retention import delete_old_rows
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 
@@ -130,8 +132,8 @@ def purge_old_plans(journal: Journal, settings: Settings) -> None:
     """
     kept_ms = max(int(settings.plan_retention * _DAY_MS), _HOUR_MS)
     before_ms = journal.now_ms() - kept_ms
-    journal.plans.purge(before_ms)
-    delete_old_documents(journal, before_ms)
+    delete_skips(journal, journal.plans.purge(before_ms))
+    delete_old_rows(journal, before_ms)
 
 
 def is_fully_replicated(row: MoveRow, snapshot: Snapshot) -> bool:
@@ -251,13 +253,13 @@ def _write_cancel_request(
         asked = replace(record, cancel=both, status=status, earlier_rollback=earlier)
         rate = record.throttle if throttle is None else _rate_with_cancel(journal, asked, throttle, entry.who)
         if (asked, rate) == (record, record.throttle):
-            journal.audit.record_request(entry, has_effect=False)
+            record_request(journal, entry, has_effect=False)
             return record
         with journal.transaction():
-            journal.audit.record_request(entry, has_effect=True)
+            record_request(journal, entry, has_effect=True)
             if rate != record.throttle:
                 number = event_number("throttle", entry.attempt)
-                journal.audit.record_request(_throttle_entry(record, rate, number, entry.who), has_effect=True)
+                record_request(journal, _throttle_entry(record, rate, number, entry.who), has_effect=True)
             updated = journal.plans.try_update(
                 record, cancel=both, status=status, earlier_rollback=earlier, throttle=rate
             )
@@ -348,10 +350,10 @@ def change_plan_throttle(journal: Journal, digest: str, throttle: int, who: Acto
         record = _find_moving_plan(journal, digest)
         entry = _throttle_entry(record, throttle, number, who, reason)
         if record.throttle == throttle:
-            journal.audit.record_request(entry, has_effect=False)
+            record_request(journal, entry, has_effect=False)
             return record
         with suppress(VersionConflict), journal.transaction():  # a step may have changed it in between
-            journal.audit.record_request(entry, has_effect=True)
+            record_request(journal, entry, has_effect=True)
             return journal.plans.update(record, throttle=throttle)
     raise VersionConflict(
         f"Plan {digest[:12]} was changed by other processes at every attempt, and its throttle was not "

@@ -20,6 +20,7 @@ from kafka_steward.execution.plans.lifecycle import abandon_plan
 from kafka_steward.execution.plans.progress_reports import report_publication
 from kafka_steward.execution.plans.report import partitions_in_need
 from kafka_steward.execution.plans.slot import claim_slot, refuse_taken_slot
+from kafka_steward.execution.plans.task_requests import record_request
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
@@ -63,7 +64,7 @@ def reject_plan(journal: Journal, plan: str, who: Actor, *, person: str | None, 
 
 def _record_answer(journal: Journal, entry: AuditRecord) -> None:
     # A task that repeats an answer repeats the same answer of the same person, whatever it still has to write.
-    journal.audit.record_request(replace(entry, attempt=event_number()), has_effect=False)
+    record_request(journal, replace(entry, attempt=event_number()), has_effect=False)
 
 
 def refuse_unapproved(journal: Journal, digest: str) -> Approval:

@@ -6,12 +6,12 @@ from typing import Literal
 
 from kafka_steward.commands import command_line
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.plans.cancel import CANCEL_SIGNAL
 from kafka_steward.execution.plans.lifecycle import Scope, find_plan_by_prefix
 from kafka_steward.execution.plans.rollback import find_unfinished_cancels
 from kafka_steward.execution.plans.slot import current_plans
-from kafka_steward.journal.audit import Action, Actor
-from kafka_steward.journal.records import PlanRecord
+from kafka_steward.execution.plans.task_requests import last_requested_plan
+from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.records import ACCEPTED_DOCUMENTS, PlanRecord
 from kafka_steward.journal.store import Journal
 
 #: The message, by verb, when no plan is named and none is meant.
@@ -49,7 +49,7 @@ def resolve_plan(
     """
     if named:
         return find_plan_by_prefix(journal, named)
-    requested = None if who is None else _find_requested_digest(journal, who)
+    requested = None if who is None else last_requested_plan(journal, who)
     if requested is not None:
         return find_plan_by_prefix(journal, requested)
     signalled = _find_signalled_plan(journal) if after_signal else None
@@ -77,23 +77,10 @@ def _find_ended_plan(journal: Journal, to: Verb) -> PlanRecord | None:
 
 
 def _find_signalled_plan(journal: Journal) -> PlanRecord | None:
-    """Return the plan whose cancel the last cancel signal requested; None if it requested none."""
-    rows = journal.audit.rows(action=Action.REQUEST)
-    signals = [at for at, row in enumerate(rows) if row.entry.after == CANCEL_SIGNAL]
-    begin = signals[-2] + 1 if len(signals) > 1 else 0
-    requests = rows[begin : signals[-1]] if signals else ()
-    digests = dict.fromkeys(row.entry.plan for row in reversed(requests) if row.entry.plan)
-    records = (journal.plans.get(digest) for digest in digests)
+    """Return the plan whose cancel the last cancel signal requested last; None if it requested none."""
+    row = journal.rows(ACCEPTED_DOCUMENTS).get("cancel")
+    records = (journal.plans.get(digest) for digest in reversed(() if row is None else row.value.plans))
     return next((record for record in records if record is not None and record.cancel is not None), None)
-
-
-def _find_requested_digest(journal: Journal, who: Actor) -> str | None:
-    if who.run_id is None:
-        return None
-    run = who.dag_id, who.run_id, who.task_id
-    rows = journal.audit.rows(action=Action.REQUEST)
-    entries = [row.entry for row in rows if (row.entry.who.dag_id, row.entry.who.run_id, row.entry.who.task_id) == run]
-    return entries[-1].plan or None if entries else None
 
 
 Verb = Literal["cancel", "resume", "throttle", "verify"]

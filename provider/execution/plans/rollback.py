@@ -7,13 +7,13 @@ of the rollback, only that record says that a rollback is to follow: `find_unfin
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from kafka_steward.assignment import Operation, counted
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.cluster_queries import with_hidden_topics
 from kafka_steward.execution.moves.progress import cancel_outcome_message
 from kafka_steward.execution.moves.recovery import RollbackMoves, plan_rollback_moves
+from kafka_steward.execution.moves.skips import SkippedPartition, read_skips, record_skips
 from kafka_steward.execution.moves.states import DONE, final_status
 from kafka_steward.execution.plans.slot import claim_slot, refuse_taken_slot, release_slot
 from kafka_steward.execution.ports import ClusterContext
@@ -21,20 +21,6 @@ from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import plan_digest, plan_table
-
-
-@dataclass(frozen=True, order=True)
-class SkippedPartition:
-    """A partition that the cancel or rollback of a plan skipped, and why."""
-
-    topic: str
-    partition: int
-    why: str
-
-    @property
-    def sentence(self) -> str:
-        """The partition, and why it was skipped."""
-        return f"{self.topic}-{self.partition}: {self.why}"
 
 
 def publish_rollback(
@@ -141,21 +127,10 @@ def find_left_alone(journal: Journal, rollback: str | None) -> tuple[SkippedPart
     """
     if rollback is None:
         return ()
-    found = sorted(read_audited_skips(journal, rollback, Code.LEFT_ALONE))
+    found = read_skips(journal, rollback, Code.LEFT_ALONE)
     lost = (row for row in journal.plans.rows(rollback) if row.state in {MoveState.DROPPED, MoveState.FAILED})
     found += (SkippedPartition(row.move.topic, row.move.partition, row.detail) for row in lost)
-    # A process that died before it had published the rollback may have audited another reason.
     return tuple(sorted({(each.topic, each.partition): each for each in found}.values()))
-
-
-def read_audited_skips(journal: Journal, plan: str, code: Code) -> set[SkippedPartition]:
-    """Return the partitions that a plan skipped with `code`, from the audit trail."""
-    entries = [row.entry for row in journal.audit.rows(plan=plan, action=Action.SKIP)]
-    return {
-        SkippedPartition(entry.topic, entry.partition, entry.reason)
-        for entry in entries
-        if entry.topic is not None and entry.partition is not None and entry.code is code
-    }
 
 
 def find_unsuccessful_rollback(journal: Journal, digest: str) -> PlanRecord | None:
@@ -232,21 +207,21 @@ def _audit_rollback(journal: Journal, record: PlanRecord, back: RollbackMoves, w
 
     A process that finds it published then need not check that this was done.
     """
-    for row, why in back.skipped:
-        name = row.topic_partition
-        journal.audit.record(
-            AuditRecord(
-                Action.SKIP,
-                why,
-                plan=record.digest,
-                topic=name.topic,
-                partition=name.partition,
-                before=list(row.move.after),
-                after=list(row.move.before),
-                who=who,
-                code=Code.LEFT_ALONE,
-            )
+    entries = [
+        AuditRecord(
+            Action.SKIP,
+            why,
+            plan=record.digest,
+            topic=row.move.topic,
+            partition=row.move.partition,
+            before=list(row.move.after),
+            after=list(row.move.before),
+            who=who,
+            code=Code.LEFT_ALONE,
         )
+        for row, why in back.skipped
+    ]
+    record_skips(journal, record.digest, Code.LEFT_ALONE, entries)
     what = counted(len(back.moves), "partition") if back.moves else "nothing"
     reason = f"{record.reason}: {what} to revert, {len(back.skipped)} left alone"
     facts = {

@@ -23,8 +23,9 @@ from kafka_steward.execution.moves.recovery import (
     gone_reason,
     lost_originals_reason,
 )
+from kafka_steward.execution.moves.skips import SkippedPartition, read_skips
 from kafka_steward.execution.moves.staging import is_between_stages
-from kafka_steward.execution.plans.rollback import SkippedPartition, find_left_alone, read_audited_skips
+from kafka_steward.execution.plans.rollback import find_left_alone
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.throttles.leases import list_leased_rates
 from kafka_steward.execution.throttles.rates import RELEASED_LATER, ThrottleSide
@@ -199,9 +200,7 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> UndoVe
         may_return=any(row.topic_partition in names and not _is_gone_for_good(row, snapshot) for row in rows),
         # A rule may have forbidden the cancel only temporarily.
         skipped=tuple(
-            each
-            for each in sorted(read_audited_skips(journal, digest, Code.FORBIDDEN))
-            if (each.topic, each.partition) not in back
+            each for each in read_skips(journal, digest, Code.FORBIDDEN) if (each.topic, each.partition) not in back
         ),
         changed_since=tuple(sorted(changed_since)),
         throttles=tuple(left),
