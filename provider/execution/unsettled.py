@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import accumulate
 
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.journal.records import UNSETTLED, UnsettledPartitions
 from kafka_steward.journal.state import ONLY
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
-
-#: The most bytes for the partitions of which a time is kept, those that are unsettled the longest: each
-#: change writes all of them.
-_KEPT_BYTES = 250_000
-
-
-#: The bytes of an entry beside its name, at most.
-_ENTRY_BYTES = 24
-
 
 #: The longest time between two polls that find the same, in milliseconds, for it to have lasted in between. Nobody
 #: knows whether what was found days ago was repaired since. The watch polls every `health_interval`, a minute, but a
@@ -62,14 +52,11 @@ def record_unsettled(journal: Journal, snapshot: Snapshot) -> UnsettledPartition
 
 
 def _update_times(before: Mapping[str, int], names: Iterable[str], now_ms: int) -> dict[str, int]:
-    times = {name: min(before.get(name, now_ms), now_ms) for name in names}
-    oldest = sorted(times.items(), key=lambda item: (item[1], item[0]))
-    sizes = accumulate(len(name) + _ENTRY_BYTES for name, _ in oldest)
-    return dict(item for item, size in zip(oldest, sizes, strict=True) if size <= _KEPT_BYTES)
+    return {name: min(before.get(name, now_ms), now_ms) for name in names}
 
 
 def find_stuck(known: UnsettledPartitions, settings: Settings, now_ms: int) -> frozenset[str]:
-    """Return the names of partitions out of sync for `stuck_after` and longer, as far as that is recorded. Pure.
+    """Return the names of partitions out of sync for `stuck_after` and longer. Pure.
 
     Of a partition all of whose old replicas are in sync, the time since which it is being reassigned counts.
     """
