@@ -199,6 +199,15 @@ def _lacking(lacks: Assignment, has: Assignment) -> frozenset[int]:
     return frozenset(has) - frozenset(lacks)
 
 
+def only_reorders(before: Assignment, after: Assignment) -> bool:
+    """Return whether a partition keeps its replicas, in whatever order.
+
+    Kafka changes an order at once, also without a leader and with dead brokers (4.3 on KRaft and 3.9 with ZooKeeper):
+    nothing is copied, and nothing removed.
+    """
+    return sorted(before) == sorted(after)
+
+
 def below_min_isr_reason(before: int, after: int, min_isr: int | None) -> str:
     """Return why a partition must not go from `before` to `after` replicas, as a clause; empty if it may.
 

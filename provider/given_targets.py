@@ -1,7 +1,7 @@
 """The check of targets that a person gives: a file, the form of the DAG `apply`, the documents of KIP-236.
 
-Pure. A target is refused for what would be worse than it is now. A partition that nothing can be copied from is not
-checked: the plan leaves it as it is, and names it.
+Pure. A target is refused for what would be worse than it is now. Another order of the same replicas never is. A
+partition that nothing can be copied from is not checked else: the plan leaves it as it is, and names it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kafka_steward.assignment import Assignment, TopicPartition, below_min_isr_reason
+from kafka_steward.assignment import Assignment, TopicPartition, below_min_isr_reason, only_reorders
 from kafka_steward.errors import PlanError
 
 #: The partitions whose faults a message names; the others are only counted.
@@ -63,7 +63,7 @@ class TargetCheck:
         if partition.reassigning:
             wait = "wait until that has completed, or cancel it first"
             return f"The partition {name} is already being reassigned; {wait}."
-        if not partition.has_leader or target == partition.replicas:
+        if not partition.has_leader or only_reorders(partition.replicas, target):
             return ""
         why = self._refusal(target, partition)
         return f"The reassignment of {name} is refused: {why}." if why else ""

@@ -22,7 +22,7 @@ from kafka_steward.execution.plans.undo_verification import UndoVerification, po
 from kafka_steward.execution.throttles.leases import list_leased_rates
 from kafka_steward.execution.throttles.rates import RELEASED_LATER
 from kafka_steward.journal.kip_documents import CancelRequest
-from kafka_steward.journal.records import PlanRecord
+from kafka_steward.journal.records import MoveState, PlanRecord
 
 #: With --all, the maximum number of polls until Kafka shows the end of each cancel, and the seconds between two polls.
 _POLLS, _POLL_S = 30, 1.0
@@ -78,7 +78,7 @@ class _CancelResult:
     def done(self) -> bool:
         """Return whether the verification succeeded and no partition was skipped, left alone or failed."""
         found = self.found
-        return found is not None and found.ok and not (found.skipped or self.skipped or self.progress.failed)
+        return found is not None and found.ok and not (found.skipped or self.skipped)
 
     @property
     def lines(self) -> list[str]:
@@ -121,7 +121,7 @@ def _run_cancel(foreground: Foreground, record: PlanRecord, request: CancelReque
         progress = replace(progress, sentence=f"Plan {ended.digest[:12]} was {ended.reason}.")
     if not progress.ended:
         return _CancelResult(progress, None, ())
-    left_alone = set() if rolled_back else _reordered_partitions(foreground, record.digest)
+    left_alone = set() if rolled_back else _left_to_others(foreground, record.digest)
     look = partial(verify_undone, cluster, journal, record.digest)
     found = poll_until_undone(lambda: foreground.retry(look, stays=_ENDED), foreground.interrupt.wait, say=print_error)
     leased = list_leased_rates(journal, [record.digest, *filter(None, [found.rollback])])
@@ -134,8 +134,11 @@ def _run_cancel(foreground: Foreground, record: PlanRecord, request: CancelReque
     )
 
 
-def _reordered_partitions(foreground: Foreground, digest: str) -> set[SkippedPartition]:
-    """Return the partitions whose replica order an external cancel lost; restore it before, if that was requested."""
+def _left_to_others(foreground: Foreground, digest: str) -> set[SkippedPartition]:
+    """Return the partitions that other reassignments took over, and those whose order an external cancel lost.
+
+    The order is restored before, if that was requested.
+    """
     call, cluster, journal = foreground.call, foreground.opened.cluster, foreground.opened.journal
     refused: dict[TopicPartition, str] = {}
     if getattr(call.arguments, "restore_order", False):
@@ -143,6 +146,7 @@ def _reordered_partitions(foreground: Foreground, digest: str) -> set[SkippedPar
             lambda: restore_externally_reordered(cluster, journal, digest, call.who), stays=_ENDED
         )
     rows = foreground.retry(lambda: find_externally_reordered(cluster, journal, digest), stays=_ENDED)
+    rows = [*rows, *(row for row in journal.plans.rows(digest) if row.state is MoveState.FAILED)]
     return {
         SkippedPartition(row.move.topic, row.move.partition, refused.get(row.topic_partition, row.detail))
         for row in rows

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kafka_steward.assignment import Assignment, TopicPartition, name_last_in_sync
+from kafka_steward.assignment import Assignment, TopicPartition, name_last_in_sync, only_reorders
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.cluster_queries import HIDDEN
 from kafka_steward.execution.moves.directories import other_directory_reason
@@ -178,12 +178,12 @@ def _no_leader_reason(
 ) -> str:
     """Return why Kafka would not complete the request without a leader; empty with one, or if only the order changes.
 
-    A plan of a given file leaves such a partition out. A request would wait, and keep its place, for ever. Kafka
-    reorders at once, and removes replicas only once those that stay are in sync (4.3 on KRaft and 3.9 with ZooKeeper).
+    A plan of a given file leaves such a partition out. A request would wait, and keep its place, for ever: Kafka
+    removes replicas only once those that stay are in sync (4.3 on KRaft and 3.9 with ZooKeeper).
     """
     there = (partition.replicas if flight is None else flight.originals) or ()
     in_flight_there = flight is not None and flight.target == asked.replicas
-    if partition.leader is not None or in_flight_there or set(asked.replicas) == set(there):
+    if partition.leader is not None or in_flight_there or only_reorders(there, asked.replicas):
         return ""
     what = " to copy from" if set(asked.replicas).difference(there) else ", without which Kafka removes no replica"
     who = name_last_in_sync(partition.replicas, partition.isr, partition.live_replicas(sight.snapshot))

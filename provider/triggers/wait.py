@@ -56,8 +56,9 @@ def check_caught_up(opened: ClusterSession, arguments: Mapping[str, Any]) -> Che
     """Check that all replicas are in the ISR: of the cluster, of `partitions` ([topic, partition]), or of a `plan`.
 
     `plan` is a digest. A plan's replicas on brokers that are not live are not waited for, only counted: a heal replaces
-    them. Of the cluster, what the gate leaves out is not waited for, and named. Raises PlanError for an unknown plan,
-    and RequestError for a partition that does not exist.
+    them. Nor are those of partitions without a leader, which have nothing to copy from. Of the cluster, what the gate
+    leaves out is not waited for, and named. Raises PlanError for an unknown plan, and RequestError for a partition that
+    does not exist.
     """
     from kafka_steward.execution.plans.readiness import readiness_of
     from kafka_steward.execution.plans.report import find_out_of_sync
@@ -68,8 +69,16 @@ def check_caught_up(opened: ClusterSession, arguments: Mapping[str, Any]) -> Che
         if isinstance(waits, CheckResult):
             return waits
         behind = find_out_of_sync(snapshot, [name for name in waits if name in snapshot.partitions])
-        waited_for = [one for one in behind if one.reassigning or snapshot.live & set(one.missing)]
-        return _catch_up_result(waited_for, len(waits), dead=[one for one in behind if one not in waited_for])
+        led = {name for name in waits if (found := snapshot.partitions.get(name)) and found.leader is not None}
+        waited_for = [
+            one
+            for one in behind
+            if one.reassigning or ((one.topic, one.partition) in led and snapshot.live & set(one.missing))
+        ]
+        left = [one for one in behind if one not in waited_for]
+        why = "are on brokers that are not live"
+        why += "" if all((one.topic, one.partition) in led for one in left) else " or have no leader to copy from"
+        return _catch_up_result(waited_for, len(waits), dead=left, why=why)
     given = arguments.get("partitions")
     partitions = None if given is None else [TopicPartition(str(topic), int(number)) for topic, number in given]
     missing = [] if partitions is None else [name for name in partitions if name not in snapshot.partitions]
@@ -141,8 +150,9 @@ def _partitions_of_plan(opened: ClusterSession, digest: str) -> list[TopicPartit
 
 
 def _catch_up_result(
-    behind: Sequence[OutOfSyncPartition], of: int, dead: Sequence[OutOfSyncPartition] = ()
+    behind: Sequence[OutOfSyncPartition], of: int, dead: Sequence[OutOfSyncPartition] = (), *, why: str = ""
 ) -> CheckResult:
+    """Return the result; `dead` are not waited for, which `why` explains."""
     missing = behind or dead
     value, partitions = {"partitions": of, "missing": len(missing)}, counted(of, "partition")
     if not missing:
@@ -154,7 +164,7 @@ def _catch_up_result(
         more = f" And {len(behind) - _NAMED} more." if len(behind) > _NAMED else ""
         return CheckResult(False, f"{which} {'is' if replicas == 1 else 'are'} not in sync. {named}{more}", value)
     named = name_some([f"{one.topic}-{one.partition}" for one in dead], _NAMED)
-    sentence = f"{which} are on brokers that are not live, and are not waited for: {named}. All others are in sync."
+    sentence = f"{which} {why}, and are not waited for: {named}. All others are in sync."
     return CheckResult(True, sentence, value)
 
 

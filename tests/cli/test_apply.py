@@ -332,6 +332,28 @@ def test_a_stuck_plan_waits_for_a_person_and_is_resumed(scene: Scene, capsys: py
     assert scene.plan.status is PlanStatus.COMPLETED
 
 
+@pytest.mark.parametrize("dead", [(1,), (1, 2)], ids=["one is live and out of sync", "none is live"])
+def test_the_order_of_a_partition_without_a_leader_is_changed_and_nothing_is_removed_from_it(
+    scene: Scene, capsys: pytest.CaptureFixture[str], dead: tuple[int, ...]
+) -> None:
+    scene.simulator.create("old", [(1, 2)] * 2, size=100)
+    for broker in dead:
+        scene.simulator.kill(broker)
+    for number in range(2):
+        partition = scene.simulator.topics[TopicPartition("old", number)]
+        partition.isr, partition.leader = {1}, None
+    assert scene.call("apply", scene.file("old-0: 21", "old-1: 2")) == 1
+    told = capsys.readouterr().err
+    assert scene.replicas("old") == [(2, 1), (1, 2)]
+    assert ("Left as it is: old-1: " in told, "Left as it is: old-0: " in told) == (True, False)
+    moved = "is complete: 1 of 1 partition moved (1 still not fully replicated: old-0)"
+    assert f"{moved}, 1 more partition left by the plan." in scene.plan.reason
+    assert scene.call("apply", scene.file("old-0: 12")) == 0
+    assert f"{moved}." in capsys.readouterr().out
+    assert scene.call("cancel", scene.plan.digest, "--scope", "plan") == 0
+    assert scene.replicas("old") == [(2, 1), (1, 2)]
+
+
 def test_a_plan_that_ended_otherwise_than_asked_for_has_failed(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:

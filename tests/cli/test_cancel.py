@@ -18,6 +18,7 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.execution.plans.lifecycle import change_plan_throttle, request_cancel
 from kafka_steward.execution.plans.runner import PlanRunner
+from kafka_steward.execution.plans.slot import claim_slot
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.hooks.steward import StewardHook
@@ -29,6 +30,7 @@ from tests.airflow_home import Connect
 from tests.cli.airflow_command import assignments, call
 from tests.cli.scene import CLUSTER, Scene
 from tests.eventually import eventually
+from tests.present import present
 from tests.simulated_plan import move
 
 BEFORE = [(1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 3, 2)]
@@ -223,7 +225,77 @@ def test_of_a_topic_that_is_gone_nobody_says_that_it_has_its_original_replicas(
     assert f"gone-0 was left alone: its topic was deleted\nPlan {digest[:12]} was not reverted: its partition" in told
     assert HINT not in told
     assert scene.call("show", digest) == 0
-    assert "not reverted: its partition was left alone, and it had moved none" in capsys.readouterr().out
+    before = "moved none" if when == "restored" else "failed: 0 of 1 partition moved"
+    assert f"not reverted: its partition was left alone, and it had {before}\n" in capsys.readouterr().out
+
+
+def delete(scene: Scene) -> None:
+    scene.simulator.delete("t")
+
+
+def take_over(scene: Scene) -> None:
+    scene.simulator.alter({TopicPartition("t", number): (3, 1) for number in range(3)})
+
+
+#: How a plan of three partitions fails, and what its outcome says of it.
+FAILS: dict[str, tuple[Callable[[Scene], None], str]] = {
+    "deleted": (delete, "0 of 3 partitions moved, 3 dropped."),
+    "taken over": (take_over, "0 of 3 partitions moved, 3 taken over by other reassignments."),
+}
+
+
+@pytest.mark.parametrize("how", FAILS)
+def test_a_cancel_of_a_plan_that_had_failed_says_that_it_had_and_what_was_left_alone(
+    scene: Scene, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    fail, outcome = FAILS[how]
+    scene.simulator.bandwidth = 1
+    scene.interfere = lambda pause: fail(scene) if pause == 1 else None
+    assert scene.call("apply", scene.file(*ALL[:3])) == 1
+    digest = scene.plan.digest
+    capsys.readouterr()
+    assert scene.call("cancel", digest) == 1
+    refused = f"Plan {digest[:12]} cannot be cancelled: it has already ended: Plan {digest[:12]} has failed: {outcome}"
+    assert refused in capsys.readouterr().err
+    assert scene.call("cancel", digest, "--scope", "plan") == 1
+    why = "not reverted: all 3 partitions were left alone, and it had failed: 0 of 3 partitions moved"
+    assert f"Plan {digest[:12]} was {why}." in capsys.readouterr().err
+    plan = present(scene.journal.plans.get(digest))
+    assert (plan.status, plan.reason) == (PlanStatus.FAILED, why)
+
+
+@pytest.mark.parametrize("how", FAILS)
+def test_a_cancel_that_finds_its_plan_failed_says_how_and_that_nothing_was_left_to_cancel(
+    scene: Scene, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    fail, outcome = FAILS[how]
+    scene.simulator.bandwidth = 1
+    scene.interfere = interrupt_at(scene, 2)
+    assert scene.call("apply", scene.file(*ALL[:3])) == 130
+    scene.interfere = lambda _: None
+    fail(scene)
+    capsys.readouterr()
+    code, told = scene.call("cancel", "--reason", "why"), "".join(capsys.readouterr())
+    said = f"Plan {scene.plan.digest[:12]} has failed: {outcome} Its cancel by {getuser()} (why) found nothing of it in"
+    assert f"{said} flight or waiting.\n" in told
+    named = [f"t-{number} was left alone: someone else reassigned the partition\n" in told for number in range(3)]
+    assert (code, named) == ((1, [True] * 3) if how == "taken over" else (0, [False] * 3))
+    assert scene.plan.status is PlanStatus.FAILED
+
+
+def test_a_plan_that_failed_before_it_had_begun_is_not_called_rolled_back(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = PlanRecord("c" * 64, scene.simulator.cluster_id, "apply")
+    scene.journal.plans.publish(record, [move(f"t-{number}", "13", "42") for number in range(3)])
+    claim_slot(scene.journal, record, Actor())
+    assert scene.call("resume", "cccc") == 1
+    capsys.readouterr()
+    assert scene.call("cancel", "cccc", "--scope", "plan") == 0
+    why = "not reverted: there was nothing to revert, and it had failed: 0 of 3 partitions moved"
+    assert f"Plan cccccccccccc was {why}." in capsys.readouterr().out
+    plan = present(scene.journal.plans.get(record.digest))
+    assert (plan.status, plan.reason, plan.not_rolled_back) == (PlanStatus.FAILED, why, 0)
 
 
 def test_a_rollback_of_which_nothing_went_back_says_so(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:

@@ -475,7 +475,7 @@ LIVE = "; live are 1, 2."
     [
         ({TopicPartition("u", 0): (1, 2)}, "The reassignment names the topic u, which the cluster does not have."),
         ({TopicPartition("t", 0): (1, 3, 2)}, f"The reassignment of t-0 is refused: broker 3 is not live{LIVE}"),
-        ({TopicPartition("t", 0): (7, 1)}, f"The reassignment of t-0 is refused: broker 7 is not live{LIVE}"),
+        ({TopicPartition("t", 0): (7, 2)}, f"The reassignment of t-0 is refused: broker 7 is not live{LIVE}"),
         ({TopicPartition("t", 0): (1, 9)}, f"The reassignment of t-0 is refused: the cluster has no broker 9{LIVE}"),
         (
             {TopicPartition("u", 0): (3, 9), TopicPartition("t", 9): (1,), TopicPartition("t", 1): (3,)},
@@ -504,8 +504,9 @@ def test_a_dead_broker_is_no_fault_where_the_plan_leaves_the_partition_as_it_is(
     lost = look("12", part("t-0", "3", isr=""), part("t-1", "12"), fenced="3")
     validate_against_cluster({name: (3, 1), TopicPartition("t", 1): (1,)}, lost, {})
     validate_against_cluster({name: (1, 7)}, SNAPSHOT, {})
+    validate_against_cluster({name: (7, 1)}, SNAPSHOT, {})  # Kafka changes an order at once
     with pytest.raises(PlanError, match="t-0 is refused: broker 7 is not live"):
-        validate_against_cluster({name: (7, 1)}, SNAPSHOT, {})
+        validate_against_cluster({name: (7,)}, SNAPSHOT, {})
 
 
 def test_fewer_replicas_than_min_insync_replicas_are_refused_unless_there_are_as_few_already() -> None:

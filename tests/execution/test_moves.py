@@ -328,6 +328,8 @@ def test_a_pure_reorder_is_recognized_by_its_order() -> None:
     reorder = MoveRow(move("t-0", "123", "231"), MoveState.SUBMITTED, attempt=1, phase=Phase.INTENDED)
     assert observe_move(reorder, seen("123", "123"), LIVE) is State.NOT_STARTED
     assert observe_move(reorder, seen("231", "123"), LIVE) is State.ARRIVED
+    for isr in ("12", "4"):
+        assert observe_move(reorder, seen("231", isr), LIVE) is State.REORDERED, "nothing is waited for"
 
 
 @pytest.mark.parametrize("state", [state for state in MoveState if state.settled])

@@ -30,6 +30,7 @@ from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, Plan
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner, undo_of
 from tests.documents import create_document
+from tests.present import present
 from tests.simulated_plan import RATE, WHO, World, memory_journal, move
 from tests.simulator import Simulator
 
@@ -161,6 +162,21 @@ def test_what_never_reached_kafka_is_not_said_to_be_back(monkeypatch: pytest.Mon
     found = verify_undone(simulator, world.journal, world.digest)
     assert (found.ok, found.returned) == (True, ())
     assert found.sentence == f"Plan {world.digest[:12]} had started to move nothing that can go back."
+
+
+def test_what_never_reached_kafka_is_no_part_that_was_reverted(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123", "gone: 123")
+    monkeypatch.setattr(simulator, "broker_rates", lambda _, keys: {key: {} for key in keys})
+    moves = [move("t-0", "123", "423"), move("gone-0", "123", "423", position=1)]
+    world = World(simulator, memory_journal(simulator), moves, settings=RULES, auto_generated=False)
+    world.step()
+    monkeypatch.undo()
+    assert [row.attempt for row in world.rows()] == [1, 1]
+    simulator.delete("gone")
+    finished(world, undo(world))
+    plan = present(world.journal.plans.get(world.digest))
+    reason = "not reverted: its partition was left alone, and it had moved none"
+    assert (plan.status, plan.reason, plan.not_rolled_back) == (PlanStatus.CANCELLED, reason, 1)
 
 
 def test_what_is_pending_alone_leaves_what_was_complete(world: World) -> None:

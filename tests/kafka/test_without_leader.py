@@ -13,6 +13,8 @@ from tests.eventually import eventually
 
 #: Reordered, without the dead replica, without the live one, and with another one.
 REORDERED, NOT_DEAD, NOT_LIVE, ANOTHER = TARGETS = ((1, 4), (1,), (4,), (4, 2))
+#: Partitions that are reordered while no replica of them is live, and while only the other one leads.
+LOST, LED = range(len(TARGETS), len(TARGETS) + 2)
 
 
 @pytest.mark.ci
@@ -20,7 +22,7 @@ def test_the_order_changes_at_once_and_nothing_is_removed_before_what_stays_is_i
     sandbox: Sandbox, cluster: KafkaCluster, topic: str
 ) -> None:
     names = {target: TopicPartition(topic, number) for number, target in enumerate(TARGETS)}
-    sandbox.create_topics(topic, assignments={number: [4, 1] for number in range(len(TARGETS))})
+    sandbox.create_topics(topic, assignments={number: [4, 1] for number in range(LED + 1)})
 
     def seen() -> dict[Assignment, Partition]:
         partitions = cluster.snapshot([topic]).partitions
@@ -31,8 +33,16 @@ def test_the_order_changes_at_once_and_nothing_is_removed_before_what_stays_is_i
 
     sandbox.kill(1)
     eventually(lambda: led_by(4), within=60, errors=(KeyError, ClusterError))
+    led = TopicPartition(topic, LED)
+    assert cluster.alter({led: REORDERED}) == {led: None}
+    eventually(lambda: _assert_at_rest(cluster, led, REORDERED), within=20)
+    assert cluster.snapshot([topic]).partitions[led].leader == 4
     sandbox.fill(topic, 100_000)
     sandbox.kill(4)
+    lost = TopicPartition(topic, LOST)
+    eventually(lambda: led_by(None), within=60, errors=(KeyError, ClusterError))
+    assert cluster.alter({lost: REORDERED}) == {lost: None}
+    eventually(lambda: _assert_at_rest(cluster, lost, REORDERED), within=20)
     sandbox.restart(1)
     eventually(lambda: led_by(None), within=60, errors=(KeyError, ClusterError))
 
@@ -55,3 +65,8 @@ def test_the_order_changes_at_once_and_nothing_is_removed_before_what_stays_is_i
         }
 
     eventually(complete, within=60)
+
+
+def _assert_at_rest(cluster: KafkaCluster, name: TopicPartition, replicas: Assignment) -> None:
+    found = cluster.snapshot([name.topic]).partitions[name]
+    assert (found.replicas, found.reassigning) == (replicas, False)

@@ -193,6 +193,23 @@ def test_a_given_reassignment_leaves_it_out_and_says_so(
     assert check(snapshot, plan).problems == []
 
 
+@pytest.mark.parametrize("operation", ["apply", "rollback"])
+@pytest.mark.parametrize("row", [{"leader": -1, "isr": [7]}, {"leader": -1, "all_offline": True}, {"offline": [1]}, {}])
+def test_a_given_order_of_the_same_replicas_is_planned_whoever_is_live(
+    tmp_path: Path, row: dict[str, Any], operation: str
+) -> None:
+    snapshot = changed(cluster("1 2 3 7-", "t: 12 71"), t1={"min_isr": 2, **row})
+    brokers = [one | {"state": "down"} if one["broker"] == 7 else one for one in snapshot.brokers.to_pylist()]
+    snapshot = snapshot_of(brokers, snapshot.partitions.to_pylist())
+    plan = plan_apply_locally(snapshot, str(tmp_path / "plan"), document(t1=[1, 7])["reassignment"], {})
+    assert [(each.after, each.purpose) for each in plan.moves] == [((1, 7), "given")]
+    assert (plan.proof["replicas_moved"], listed(plan)) == (0, {})
+    given = plan_with(plan.digest, {**plan.proof, "operation": operation}, plan.moves)
+    assert check(snapshot, given).problems == []
+    balanced = plan_with(plan.digest, {**plan.proof, "operation": "rebalance"}, plan.moves)
+    assert any("t-1: " in problem for problem in check(snapshot, balanced).problems)
+
+
 def test_a_given_reassignment_of_what_moves_is_refused_also_without_a_leader(tmp_path: Path) -> None:
     snapshot = changed(cluster("1 2 7-", "t: 12 71"), t1={"leader": -1, "adding": [1]})
     with pytest.raises(PlanError, match="t-1 is already being reassigned"):
@@ -253,7 +270,11 @@ def test_no_plan_of_a_random_cluster_moves_what_has_no_leader(
     snapshot = snapshot_of(brokers, rows)
     plan = planned(snapshot, operation, options)
     assert check(snapshot, plan).problems == []
-    still = {(row["topic"], row["partition"]) for row in rows if row.get("leader") == -1}
+    still = {
+        (row["topic"], row["partition"])
+        for row in rows
+        if row.get("leader") == -1 and not (operation == "apply" and sorted(row["replicas"]) == [0, 1])
+    }
     assert not still & {(each.topic, each.partition) for each in plan.moves}
     assert plan.digest == digest_with_proof(plan.proof, plan.rows)
 

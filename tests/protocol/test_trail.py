@@ -19,7 +19,7 @@ from kafka_steward.triggers.documents import AcceptedDocumentReader
 from tests.documents import create_document
 from tests.present import present
 from tests.protocol.simulated_watch import WATCH, Yard, document, foreign
-from tests.simulated_plan import WHO, move
+from tests.simulated_plan import WHO, move, plan_of
 
 T0 = TopicPartition("t", 0)
 FIRST = f"{paths.REQUEST_PREFIX}0000000000"
@@ -284,7 +284,11 @@ def ask(yard: Yard, kind: str, wanted: str = "t-0 23") -> None:
     if kind == "request":
         yard.ask(wanted)
     else:
-        create_document(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS, "")
+        moves = [move("t-2", "312", "315")]
+        plan = plan_of(yard.simulator, moves, operation="apply").digest
+        if yard.journal.plans.get(plan) is None:
+            yard.publish(moves, operation="apply")
+        create_document(yard.journal.mailbox, paths.CANCEL_IN_PROGRESS, CancelRequest(plan=plan).to_json())
     yard.look()
 
 
@@ -310,6 +314,21 @@ def test_a_new_listener_gets_the_events_of_the_last_minute(yard: Yard, kind: str
     ask(yard, kind)
     yard.simulator.tick(ago_s)
     assert AcceptedDocumentReader(yard.journal, kind).has_new_event() == is_new
+
+
+def test_a_signal_that_cancels_no_plan_is_no_event(yard: Yard) -> None:
+    """Nothing, a reassignment of somebody else, and no plan of that name: a run would have nothing to cancel."""
+    events = AcceptedDocumentReader(yard.journal, "cancel")
+    for request in (CancelRequest(), CancelRequest(plan="beef")):
+        assert consume(yard, request)
+        assert not events.has_new_event()
+    foreign(yard, (3, 2), (1, 2))
+    assert consume(yard, CancelRequest()) == [BACK]
+    assert not events.has_new_event()
+    yard.ask("t-1 234")
+    yard.look()
+    assert consume(yard, CancelRequest())
+    assert events.has_new_event()
 
 
 @pytest.mark.parametrize("kind", KINDS)

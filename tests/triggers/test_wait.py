@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import AuthenticationFailed, ClusterUnreachable, PlanError, RequestError
 from kafka_steward.execution.topics.creation import TopicSpec, create_topic
+from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.base import FIRST_EVENT_AFTER_S
 from kafka_steward.triggers.wait import CheckResult, WaitTrigger, evaluate_check
-from tests.simulated_plan import WHO, World, heal_moves, memory_journal
+from tests.simulated_plan import WHO, World, heal_moves, memory_journal, move
 from tests.simulator import Simulator
 
 
@@ -126,6 +128,22 @@ def test_a_cluster_is_healthy_when_no_measure_is_above_its_limit() -> None:
     assert evaluate_check("healthy", place, {"limits": {"under_replicated_partitions": 1}}).met
     with pytest.raises(RequestError, match="There is no measure 'lag'"):
         evaluate_check("healthy", place, {"limits": {"lag": 0}})
+
+
+def test_replicas_without_a_leader_to_copy_from_are_not_waited_for() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123")
+    world = World(simulator, memory_journal(simulator), [move("t-0", "123", "231")], Settings(throttle=0))
+    simulator.kill(1)
+    partition = simulator.topics[TopicPartition("t", 0)]
+    partition.isr, partition.leader = {1}, None
+    assert world.run().status is PlanStatus.COMPLETED
+    place = SimpleNamespace(cluster=simulator, journal=world.journal, settings=world.settings)
+    assert evaluate_check("caught_up", place, {"plan": world.digest}) == CheckResult(  # type: ignore[arg-type]
+        True,
+        "2 replicas of 1 of 1 partition are on brokers that are not live or have no leader to copy from, and are not "
+        "waited for: t-0. All others are in sync.",
+        {"partitions": 1, "missing": 1},
+    )
 
 
 def test_replicas_on_dead_brokers_are_not_waited_for_and_not_called_in_sync() -> None:

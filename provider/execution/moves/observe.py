@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from kafka_steward.assignment import Assignment, Move
+from kafka_steward.assignment import Assignment, Move, only_reorders
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.moves.reversal import Reversal, ReversalState, is_listed_as_in_flight, next_action
 from kafka_steward.execution.moves.staging import is_between_stages, part_in_flight, stage_reached, target_in_flight
@@ -24,6 +24,8 @@ class ObservedState(Enum):
     #: Absent from the list and at the target; the replicas missing from the ISR are on brokers that are dead now, or in
     #: log directories that have failed.
     ARRIVED_SINCE_SHRUNK = "arrived, since shrunk"
+    #: It has its replicas in another order, which Kafka changes at once, also while some are out of sync.
+    REORDERED = "reordered"
     #: It is in phase INTENDED, and Kafka shows no trace of it.
     NOT_STARTED = "not started"
     #: The journal has it as not in flight, and it is in flight to our target: an answer was lost.
@@ -63,6 +65,7 @@ TRANSITION_OF: dict[ObservedState, tuple[Event, str]] = {
         Event.COMPLETE,
         "complete; the broker or the log directory of a replica that was in sync has failed since",
     ),
+    ObservedState.REORDERED: (Event.COMPLETE, "complete, in the new order"),
     ObservedState.NOT_STARTED: (Event.NOT_STARTED, "Kafka did not receive the request"),
     ObservedState.ADOPTED: (Event.SUBMIT, "Kafka applied it, and its response was lost"),
     ObservedState.STILL_IN_FLIGHT: (Event.SUBMIT, "Kafka has not completed its stage"),
@@ -182,5 +185,7 @@ def _observe_at_target(row: MoveRow, partition: Partition, live: frozenset[int])
     missing = frozenset(row.move.after) - partition.isr
     if row.isr_seen or not missing:
         return ObservedState.ARRIVED
+    if only_reorders(row.move.before, row.move.after):
+        return ObservedState.REORDERED
     # Kafka completes a reassignment only when the ISR contains the whole target: Kafka observed it, even if we did not.
     return ObservedState.IN_FLIGHT if missing & live else ObservedState.ARRIVED_SINCE_SHRUNK

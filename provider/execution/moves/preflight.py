@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kafka_steward.assignment import Move, TopicPartition, below_min_isr_reason, name_last_in_sync
+from kafka_steward.assignment import Move, TopicPartition, below_min_isr_reason, name_last_in_sync, only_reorders
 from kafka_steward.cluster.state import BrokerLogDirs, Directory, Partition, Snapshot
 from kafka_steward.execution.announcements import restart_clause
 from kafka_steward.execution.moves.staging import out_of_sync_before_better
@@ -285,13 +285,13 @@ def _check_target_dead(move: Move, _: Partition, inputs: PreflightInputs) -> _Fo
 
 
 def _check_kept_replica_dead(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
-    if frozenset(move.after) == frozenset(partition.replicas):
-        return None  # A pure reorder copies nothing and waits for no broker.
+    if only_reorders(partition.replicas, move.after):
+        return None
     return _lowest_broker(frozenset(move.after) - move.adding - inputs.snapshot.live)
 
 
 def _check_kept_replica_offline(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
-    if frozenset(move.after) == frozenset(partition.replicas):
+    if only_reorders(partition.replicas, move.after):
         return None
     return _lowest_broker((frozenset(move.after) - move.adding) & partition.offline)
 

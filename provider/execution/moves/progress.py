@@ -293,16 +293,19 @@ def cancel_outcome_message(
 ) -> str:
     """Return one message; empty for a plan that nobody cancelled, or that completed before its cancel.
 
+    Of one that had failed before its cancel, it says how.
+
     `rows` are the plan's moves. `failed_rollback` is the record of its rollback if that was itself cancelled or
     abandoned.
     """
     if failed_rollback is not None:
         return f"The rollback of plan {record.digest[:12]} was itself cancelled or abandoned: {failed_rollback.reason}"
-    if record.status not in {PlanStatus.CANCELLED, PlanStatus.ROLLED_BACK} and record.not_rolled_back is None:
-        return ""
     asked = record.cancel
     by = f" by {asked.person}" if asked is not None and asked.person else ""
     why = f" ({asked.reason})" if asked is not None and asked.reason else ""
+    if record.status not in {PlanStatus.CANCELLED, PlanStatus.ROLLED_BACK} and record.not_rolled_back is None:
+        failed = asked is not None and record.status is PlanStatus.FAILED
+        return f"{record.reason} Its cancel{by}{why} found nothing of it in flight or waiting." if failed else ""
     message = f"Plan {record.digest[:12]} was cancelled{by}{why}"
     if record.status is PlanStatus.ROLLED_BACK:
         return f"{message}, and {record.reason}: what it had begun to move has its original replicas."

@@ -122,7 +122,7 @@ def final_status(rows: Sequence[MoveRow], *, cancelled: bool | None = None) -> P
     Without `cancelled`, the causes of its moves say whether a person cancelled it. A plan of which later requests have
     replaced every move is cancelled, too.
     """
-    if cancelled or (cancelled is None and any(row.cause in _CANCELLED for row in rows)):
+    if cancelled or (cancelled is None and was_cancelled(rows)):
         return PlanStatus.CANCELLED
     if not rows or any(row.state in DONE for row in rows):
         return PlanStatus.COMPLETED
@@ -131,6 +131,11 @@ def final_status(rows: Sequence[MoveRow], *, cancelled: bool | None = None) -> P
 
 #: The causes of moves that ended because a person cancelled their plan.
 _CANCELLED = frozenset({Cause.REQUESTED, Cause.ORDER_REFUSED})
+
+
+def was_cancelled(rows: Iterable[MoveRow]) -> bool:
+    """Return whether a cancel of the plan has ended one of its moves."""
+    return any(row.cause in _CANCELLED for row in rows)
 
 
 def next_state(state: MoveState, event: Event) -> MoveState:

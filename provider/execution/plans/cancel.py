@@ -92,7 +92,7 @@ def consume_cancel_signal(
         outcome = cancel_everything(cluster, journal, request, who, fence=fence, number=number)
     refused = request.plan and not outcome.plans
     is_pending = outcome.is_pending and journal.now_ms() - node.modified_ms < _PENDING_MS
-    _record_signal(journal, node, outcome.plans, executed=not (is_pending or refused))
+    _record_signal(journal, node, outcome.plans, executed=not is_pending)
     if is_pending:
         return None
     sentences = outcome.sentences or (f"{paths.CANCEL_IN_PROGRESS} was created, and there was nothing to cancel.",)
@@ -106,11 +106,16 @@ def consume_cancel_signal(
 
 
 def _record_signal(journal: Journal, node: Node, plans: Sequence[str], *, executed: bool) -> None:
-    """Record the signal, with the plans whose cancel it has requested so far."""
+    """Record the signal, with the plans whose cancel it has requested so far.
+
+    One that cancels no plan is no event: a run that it started would have nothing to cancel.
+    """
     name = f"{node.path}@{node.modified_id}"
     row = journal.rows(ACCEPTED_DOCUMENTS).get("cancel")
     earlier = row.value.plans if row is not None and row.value.node == name else ()
-    record_accepted(journal, "cancel", AcceptedDocument(name, tuple(dict.fromkeys((*earlier, *plans))), executed))
+    requested = tuple(dict.fromkeys((*earlier, *plans)))
+    if requested:
+        record_accepted(journal, "cancel", AcceptedDocument(name, requested, executed))
 
 
 def record_accepted(journal: Journal, event: str, document: AcceptedDocument) -> None:

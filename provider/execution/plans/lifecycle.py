@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kafka_steward.assignment import Operation, counted, name_brokers, name_some
+from kafka_steward.assignment import Operation, counted, name_brokers, name_some, only_reorders
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.commands import command_line
 from kafka_steward.errors import PlanError, VersionConflict
@@ -95,7 +95,8 @@ def completion_of(
     # has a replica on another broker that is down, is left to the heal of that broker.
     undone = any(row.state not in DONE and row.cause not in _EXTERNAL_CAUSES for row in broken)
     again = undone and not cancelled and not record.repeats
-    left = record.left + len(broken)
+    # Another order of the same replicas leaves the partition as replicated as it was.
+    left = record.left + sum(not only_reorders(row.move.before, row.move.after) for row in broken)
     sentence = _completion_message(record, rows, broken, leased_brokers, _ENDS[status])
     if undone and record.repeats:
         sentence += f" {repeated_sentence(record, conn_id)}"
@@ -286,7 +287,7 @@ def _require_cancellable(journal: Journal, digest: str, scope: str) -> PlanRecor
         raise PlanError(f"Plan {digest[:12]} cannot be cancelled: there is no such plan.")
     ended = record.status.finished and _status_if_reopened(journal, record) is record.status
     if ended and scope == "pending" and record.cancel is None:
-        raise PlanError(f"Plan {digest[:12]} cannot be cancelled: it has already ended.")
+        raise PlanError(f"Plan {digest[:12]} cannot be cancelled: it has already ended: {record.reason}")
     return record
 
 

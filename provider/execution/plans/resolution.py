@@ -39,7 +39,8 @@ def resolve_plan(
 
     1. the plan `named` by its digest or a prefix of it;
     2. the plan that `who` requested before in the same run, so that a second attempt resolves to the same plan;
-    3. with `after_signal`, the plan whose cancel the last cancel signal requested last, whether or not it has ended;
+    3. with `after_signal`, the plan whose cancel the last cancel signal requested last, whether or not it has ended; a
+       signal that requested none does not count;
     4. the plan that holds the plan slot, or else the only plan that has not ended; with scope "plan", if that plan is a
        rollback, the plan that it takes back;
     5. to cancel or resume, a plan whose cancel or rollback has not ended, for example after a crash; to verify, the

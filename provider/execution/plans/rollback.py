@@ -17,7 +17,7 @@ from kafka_steward.execution.moves.skips import SkippedPartition, read_skips, re
 from kafka_steward.execution.moves.states import DONE, final_status
 from kafka_steward.execution.plans.slot import claim_slot, refuse_taken_slot, release_slot
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code, Outcome
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import plan_digest, plan_table
@@ -91,33 +91,46 @@ def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
         return
     if undone.rolled_back_by == record.digest and undone.not_rolled_back is not None:
         return
-    alone = find_left_alone(journal, record.digest)
+    alone, rows = find_left_alone(journal, record.digest), journal.plans.rows(undone.digest)
+    names = {(each.topic, each.partition) for each in alone}
+    went_back = any(row.state in DONE for row in journal.plans.rows(record.digest)) or any(
+        row.cause is Cause.REQUESTED and row.topic_partition not in names
+        for row in find_begun_moves(journal, undone.digest, rows)
+    )
+    before = _status_without_rollback(journal, undone)
+    # A plan that had failed before anything of it was to be reverted has failed still.
+    whole = not alone and (went_back or before is not PlanStatus.FAILED)
+    by = f"by plan {record.digest[:12]}"
+    part = f"reverted in part {by}, {counted(len(alone), 'partition')} left alone"
     journal.plans.try_update(  # Another process that finds it ended does this too.
         undone,
-        status=_status_without_rollback(journal, undone) if alone else PlanStatus.ROLLED_BACK,
-        reason=_rollback_reason(journal, undone, record, alone),
+        status=PlanStatus.ROLLED_BACK if whole else before,
+        reason=f"rolled back {by}" if whole else part if went_back else _not_reverted_reason(rows, before, alone),
         rolled_back_by=record.digest,
         not_rolled_back=len(alone),
     )
 
 
-def _rollback_reason(
-    journal: Journal, undone: PlanRecord, rollback: PlanRecord, alone: Collection[SkippedPartition]
-) -> str:
-    """Return how much of a plan went back, with its rollback or before, as the end of `Plan X was ...`."""
-    by = f"by plan {rollback.digest[:12]}"
-    if not alone:
-        return f"rolled back {by}"
-    names = {(each.topic, each.partition) for each in alone}
-    rows = journal.plans.rows(undone.digest)
-    back = [row for row in journal.plans.rows(rollback.digest) if row.state in DONE] or [
-        row for row in rows if row.attempt and row.cause is Cause.REQUESTED and row.topic_partition not in names
-    ]
-    if back:
-        return f"reverted in part {by}, {counted(len(alone), 'partition')} left alone"
-    all_of_it = counted(len(alone), "partition", "was", "were")
-    none = "" if any(row.state in DONE for row in rows) else ", and it had moved none"
-    return f"not reverted: {f'all {all_of_it}' if len(alone) > 1 else 'its partition was'} left alone{none}"
+def _not_reverted_reason(rows: Sequence[MoveRow], before: PlanStatus, alone: Collection[SkippedPartition]) -> str:
+    """Return why nothing of a plan went back, and what had become of it `before`, as the end of `Plan X was ...`."""
+    all_of_it = f"all {counted(len(alone), 'partition', 'was', 'were')}" if len(alone) > 1 else "its partition was"
+    why = f"{all_of_it} left alone" if alone else "there was nothing to revert"
+    if before is PlanStatus.FAILED:
+        return f"not reverted: {why}, and it had failed: 0 of {counted(len(rows), 'partition')} moved"
+    return f"not reverted: {why}{'' if any(row.state in DONE for row in rows) else ', and it had moved none'}"
+
+
+def find_begun_moves(journal: Journal, digest: str, rows: Sequence[MoveRow]) -> list[MoveRow]:
+    """Return the moves that may have reached Kafka: an attempt may end before that, with the throttle of its broker."""
+    begun = [row for row in rows if row.attempt]
+    if not any(row.state is MoveState.DROPPED for row in begun):
+        return begun
+    submitted = {
+        (row.entry.topic, row.entry.partition)
+        for row in journal.audit.rows(plan=digest, action=Action.SUBMIT)
+        if row.outcome is not Outcome.REFUSED
+    }
+    return [row for row in begun if row.state is not MoveState.DROPPED or row.topic_partition in submitted]
 
 
 def find_left_alone(journal: Journal, rollback: str | None) -> tuple[SkippedPartition, ...]:

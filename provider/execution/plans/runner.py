@@ -38,7 +38,7 @@ from kafka_steward.execution.moves.recovery import (
     sample_lag,
     stall_message,
 )
-from kafka_steward.execution.moves.states import OPEN, HoldReason, bytes_to_copy
+from kafka_steward.execution.moves.states import OPEN, HoldReason, bytes_to_copy, was_cancelled
 from kafka_steward.execution.moves.step import Step, StepMemory, StepResult
 from kafka_steward.execution.plans.cancel import consume_cancel_signal
 from kafka_steward.execution.plans.lifecycle import completion_of, end_plan, purge_old_plans, resume_plan
@@ -335,8 +335,8 @@ class PlanRunner:
         *,
         cancelling: bool,
     ) -> Progress:
-        # A cancel that came after all moves had completed has cancelled nothing.
-        cancelled = cancelling and any(row.state is MoveState.DROPPED for row in stepped.rows)
+        # A cancel that came after all moves had ended, however they did, has cancelled nothing.
+        cancelled = cancelling and was_cancelled(stepped.rows)
         conn_id = self._journal.conn_id
         ending = completion_of(
             record, stepped.rows, stepped.snapshot, leased_brokers, cancelled=cancelled, conn_id=conn_id

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kafka_steward.assignment import Assignment, TopicPartition, counted
+from kafka_steward.assignment import Assignment, TopicPartition, counted, only_reorders
 from kafka_steward.cluster.configs import parse_list
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import PlanError
@@ -25,7 +25,7 @@ from kafka_steward.execution.moves.recovery import (
 )
 from kafka_steward.execution.moves.skips import SkippedPartition, read_skips
 from kafka_steward.execution.moves.staging import is_between_stages
-from kafka_steward.execution.plans.rollback import find_left_alone
+from kafka_steward.execution.plans.rollback import find_begun_moves, find_left_alone
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.throttles.leases import list_leased_rates
 from kafka_steward.execution.throttles.rates import RELEASED_LATER, ThrottleSide
@@ -172,7 +172,7 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> UndoVe
     snapshot = with_hidden_topics(cluster, cluster.snapshot(), {row.move.topic for row in rows})
     alone = find_left_alone(journal, record.rolled_back_by)
     later = journal.plans.submissions_by_others(digest, [row.topic_partition for row in rows if row.attempt])
-    begun = _find_begun_moves(journal, digest, rows)
+    begun = find_begun_moves(journal, digest, rows)
     expected, others = _split_expected_moves(record, begun, alone, snapshot, later)
     log_dirs = cluster.log_dirs(sorted({broker for row in expected for broker in row.move.adding} & snapshot.live))
     wrong = find_unrestored_partitions(expected, snapshot, log_dirs)
@@ -233,7 +233,9 @@ def _unrestored_reason(row: MoveRow, snapshot: Snapshot, log_dirs: Mapping[int, 
         return "it is still being reassigned"
     if partition.replicas != move.before:
         return f"its replicas are {list(partition.replicas)} and were {list(move.before)}"
-    if partition.leader not in move.before and frozenset(move.before) & snapshot.live:
+    # Of what is only reordered, nothing is lost that it had before.
+    led = partition.leader in move.before or (partition.leader is None and only_reorders(move.before, move.after))
+    if not led and frozenset(move.before) & snapshot.live:
         return f"its leader is {partition.leader}, which is none of its replicas {list(move.before)}"
     keeps = [broker for broker in sorted(move.adding & log_dirs.keys()) if _has_log(log_dirs[broker], row)]
     if keeps:
@@ -244,19 +246,6 @@ def _unrestored_reason(row: MoveRow, snapshot: Snapshot, log_dirs: Mapping[int, 
 
 def _has_log(log_dir: BrokerLogDirs, row: MoveRow) -> bool:
     return row.topic_partition in log_dir.replica_bytes
-
-
-def _find_begun_moves(journal: Journal, digest: str, rows: Sequence[MoveRow]) -> list[MoveRow]:
-    """Return the moves that may have reached Kafka: an attempt may end before that, with the throttle of its broker."""
-    begun = [row for row in rows if row.attempt]
-    if not any(row.state is MoveState.DROPPED for row in begun):
-        return begun
-    submitted = {
-        (row.entry.topic, row.entry.partition)
-        for row in journal.audit.rows(plan=digest, action=Action.SUBMIT)
-        if row.outcome is not Outcome.REFUSED
-    }
-    return [row for row in begun if row.state is not MoveState.DROPPED or row.topic_partition in submitted]
 
 
 def _split_expected_moves(

@@ -26,6 +26,7 @@ from kafka_steward.assignment import (
     Operation,
     TopicPartition,
     below_min_isr_reason,
+    only_reorders,
 )
 from kafka_steward.planning.checker.constraints import BrokerConstraints
 from kafka_steward.service_topics import INTERNAL_TOPICS
@@ -160,7 +161,7 @@ def hold_reasons(name: TopicPartition, context: CheckContext) -> list[str]:
     """List the reasons why no plan may touch a partition, in the words of a proof; empty if a plan may touch it.
 
     A plan with a given assignment (apply or rollback) may touch it nevertheless, unless a reassignment is in flight, or
-    there is no leader to copy from.
+    there is no leader to copy from; of that one it may change the order.
     """
     part, options = context.partitions[name], context.options
     # `all_offline` also counts replicas on brokers that are dead and that no heal is to replace.
@@ -246,8 +247,10 @@ def move_violations(move: Move, context: CheckContext) -> Iterator[str]:
         yield "it is not in the snapshot."
         return
     yield from _check_start(move, part)
+    given = context.operation in GIVEN_OPERATIONS
+    reordered = given and only_reorders(move.before, move.after)
     for word in hold_reasons(move.topic_partition, context):
-        if word in {"in_flight", *LEADERLESS} or context.operation not in GIVEN_OPERATIONS:
+        if not given or word == "in_flight" or (word in LEADERLESS and not reordered):
             yield _STAYS[word]
     yield from _check_executable(move, part, context)
     spec = OPERATIONS.get(context.operation)
@@ -275,6 +278,8 @@ def _check_executable(move: Move, part: SnapshotPartition, context: CheckContext
     for broker in sorted(move.adding - context.receivers):
         state = "cordoned" if broker in context.cordoned else context.state.get(broker, "unknown")
         yield f"broker {broker} may not receive a replica: it is {state} or excluded."
+    if context.operation in GIVEN_OPERATIONS and only_reorders(move.before, move.after):
+        return  # Kafka completes it at once, whoever is live.
     if any(context.state.get(broker) in ("failed", "down") for broker in move.after):
         yield "its target keeps a replica on a dead broker, and Kafka would never complete it."
     if part.offline & frozenset(move.after):

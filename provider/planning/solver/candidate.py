@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from kafka_steward.assignment import Assignment, TopicPartition, counted
+from kafka_steward.assignment import Assignment, TopicPartition, counted, only_reorders
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.reassignment import parse_reassignment
 from kafka_steward.planning.solver.fair_shares import rack_spread_violated
@@ -98,7 +98,7 @@ def merge_replicas(rows: PartitionTable, stays: Bools, row: Ints, broker: Ints) 
 
 
 def apply_reassignment(problem: Problem) -> CandidatePlan:
-    """Return the given assignments as a plan, except those of partitions without a replica to copy from.
+    """Return the given assignments as a plan, except those that would copy or remove replicas without a leader.
 
     Raises PlanError that names a partition or broker that the snapshot does not have, or a broker that has failed.
     """
@@ -115,7 +115,8 @@ def apply_reassignment(problem: Problem) -> CandidatePlan:
                     f"The reassignment of {rows.partition_name(at)} names broker {id_}, which the snapshot does not "
                     "have."
                 )
-            if brokers.state[index[id_]] == "failed":
+            failed = brokers.state[index[id_]] == "failed"
+            if failed and not only_reorders(_replicas(problem, at), targets[at]):
                 raise PlanError(f"The reassignment of {rows.partition_name(at)} names broker {id_}, which has failed.")
         row += [at] * len(targets[at])
         broker += [index[id_] for id_ in targets[at]]
@@ -128,17 +129,22 @@ def apply_reassignment(problem: Problem) -> CandidatePlan:
 
 
 def _given_dispositions(problem: Problem, targets: Mapping[int, Assignment]) -> Ints:
-    rows, brokers = problem.rows, problem.brokers
+    rows = problem.rows
     disposition = np.full(len(rows), int(Disposition.UNTOUCHED))
     leaderless = leaderless_dispositions(problem)
     for at, target in targets.items():
-        held = brokers.ids[rows.broker[rows.row_starts[at] : rows.row_starts[at + 1]]].tolist()
+        held = _replicas(problem, at)
         if rows.moving[at]:
             disposition[at] = Disposition.IN_FLIGHT
-        elif tuple(held) != target:
-            lost = leaderless[at] != Disposition.UNTOUCHED
+        elif held != target:
+            lost = leaderless[at] != Disposition.UNTOUCHED and not only_reorders(held, target)
             disposition[at] = leaderless[at] if lost else Disposition.PLANNED
     return disposition
+
+
+def _replicas(problem: Problem, row: int) -> Assignment:
+    rows = problem.rows
+    return tuple(problem.brokers.ids[rows.broker[rows.row_starts[row] : rows.row_starts[row + 1]]].tolist())
 
 
 def _find_targets(rows: PartitionTable, given: Mapping[TopicPartition, Assignment]) -> dict[int, Assignment]:
