@@ -9,9 +9,10 @@ from markupsafe import Markup, escape
 
 from kafka_steward.escaping import printable, utc_datetime, utc_text
 from kafka_steward.execution.plans.report import format_bytes, format_duration
-from kafka_steward.journal.observed import BrokerChange, PlanReport
+from kafka_steward.journal.observed import BrokerChange, PlanReport, ProofSummary
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.page_data.clusters import ClusterState, ClusterSummary
+from kafka_steward.rack_rule import rack_left_sentence
 
 #: What stands for an unknown value.
 UNKNOWN = "\u2013"
@@ -175,3 +176,8 @@ def polylines(at_ms: Sequence[int], values: Sequence[float | None]) -> list[str]
             x, y = LINE_WIDTH * (at - first) / span, LINE_HEIGHT * (1 - value / top)
             lines[-1].append(f"{x:.1f},{y:.1f}")
     return [" ".join(line) for line in lines if line]
+
+
+def racks_left(proof: ProofSummary) -> str:
+    """Return which partitions break the rack rule after a plan, and why it leaves them; empty without any."""
+    return rack_left_sentence(proof.rack_left, proof.rack_left_counts)

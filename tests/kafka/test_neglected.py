@@ -193,6 +193,10 @@ def test_doctor_and_health_name_what_is_broken(desk: Desk) -> None:
     # With ZooKeeper, the last replica in sync stays in the ISR when its broker dies.
     assert found == [8 if desk.cluster.zookeeper_mode else 9, 1, 1]
     assert (health.cordoned == (CORDONED,)) == (not desk.cluster.zookeeper_mode)
+    for operation in ("heal", "rebalance"):
+        printed = desk.run("plan", operation, code=Exit.FAILED)
+        assert f"spread over the racks  {len(health.rack_violations)} before, " in printed
+        assert "and left: " in printed
 
 
 def test_the_cluster_expands_to_the_broker_that_has_nothing_but_a_canary(desk: Desk) -> None:

@@ -21,6 +21,7 @@ from kafka_steward.journal.observed import (
     CheckReport,
     CheckState,
     HeldGroup,
+    LeftPartition,
     PlanReport,
     ProgressReport,
     ProofSummary,
@@ -164,6 +165,8 @@ def _proof(scene: Scene) -> ProofSummary:
         throttle=50_000_000,
         rack_violations_before=4,
         rack_violations_after=0,
+        rack_left=(LeftPartition("canary", 0, "service_topic"),),
+        rack_left_counts={"service_topic": 2},
     )
 
 
