@@ -125,8 +125,8 @@ def _status_facts(
             view.lost_racks and f"brokers are down{lost_racks_clause(view.lost_racks)}",
         ),
     )
-    openings = [] if journal.openings is None else journal.openings.rows()
-    polls = [] if journal.poll_times is None else journal.poll_times.rows()
+    openings = [] if journal.hosts is None else journal.hosts.openings()
+    polls = [] if journal.hosts is None else journal.hosts.polls()
     return {
         "cluster_id": snapshot.cluster_id,
         "mode": opened.cluster.mode_text.replace(" mode", ""),

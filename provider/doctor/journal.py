@@ -41,8 +41,8 @@ def inspect_journal(journal: Journal, commands: Commands, *, executor: str, shar
 
     `shared_needed` says that the `executor` runs tasks on other hosts.
     """
-    openings = [] if journal.openings is None else journal.openings.rows()
-    polls = [] if journal.poll_times is None else journal.poll_times.rows()
+    openings = [] if journal.hosts is None else journal.hosts.openings()
+    polls = [] if journal.hosts is None else journal.hosts.polls()
     leases = [
         LeaseFacts(row.value.ttl_ms, journal.now_ms() - row.at_ms, row.value.polled)
         for row in journal.rows(WATCH_LEASE).all()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from kafka_steward.errors import RequestError
 from kafka_steward.journal import paths
 from kafka_steward.journal.document import parse_valid_nodes
+from kafka_steward.journal.hosts import OPENINGS, POLLS
 from kafka_steward.journal.identity import mark_copied
 from kafka_steward.journal.kip_documents import Chunk
 from kafka_steward.journal.locks import STEP_LOCK, Fence
@@ -30,6 +31,8 @@ _ROOTS = (
     paths.REASSIGN_QUEUE,
     paths.REASSIGNMENTS,
 )
+#: The nouns whose rows are about the use of a journal.
+_OWN = {STEP_LOCK.name, OPENINGS.name, POLLS.name}
 #: The existence of these nodes is the signal, even if they are empty.
 _MAY_BE_EMPTY = (paths.REASSIGN_CANCEL, paths.CANCEL_IN_PROGRESS)
 
@@ -58,7 +61,7 @@ def copy_journal(source: Journal, target: Journal) -> CopyCounts:
         audit_rows = target.audit.import_rows(source.audit.pages())
         plans = _copy_plans(source, target, fence)
         numbered = _copy_sequential_nodes(source.mailbox, target.mailbox)
-        rows = sum(_copy_row(target, row) for row in source.state.everything() if row.noun != STEP_LOCK.name)
+        rows = sum(_copy_row(target, row) for row in source.state.everything() if row.noun not in _OWN)
         named = sum(
             _copy_node(target.mailbox, node) for root in _ROOTS for node in _walk_documents(source.mailbox, root)
         )

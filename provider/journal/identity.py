@@ -20,10 +20,7 @@ from kafka_steward.journal.document import Document
 from kafka_steward.journal.mailbox import Mailbox, Node, put_one, read_one
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import Database
-from kafka_steward.journal.sql.dialect import now_ms
 
-#: The minimum interval between two records of the same host, which may open the journal very often.
-_NOTED_EVERY_MS = 60_000
 _ONE_FOR_ALL = "set the setting journal to the one database that all hosts of this Airflow share"
 _OR_PAIR = (
     "or, if the missing half is permanently lost, pair both halves again with `airflow kafka-steward journal pair`"
@@ -67,46 +64,6 @@ class _IdentityNode(Document):
     id: str
     rows: str
     copied_to: str | None = None
-
-
-@dataclass(frozen=True)
-class HostOpenings:
-    """The hosts that opened the journal of one cluster, and the times at which they did: rows of the database."""
-
-    database: Database
-
-    def record(self, host: str) -> None:
-        """Record that `host` opened the journal now, unless an opening was recorded within the last 60 s."""
-        opened, mine = tables.opened, self._host_condition(host)
-        with self.database.read_connection() as connection:
-            recent = sa.select(opened.c.host).where(mine & (opened.c.last_ms > now_ms() - _NOTED_EVERY_MS))
-            if connection.execute(recent).first() is not None:
-                return
-        row = {"cluster_id": self.database.cluster_id, "host": host, "first_ms": now_ms(), "last_ms": now_ms()}
-        with self.database.write_transaction() as connection:
-            connection.execute(self.database.dialect.insert_or_ignore(opened).values(row))
-            connection.execute(sa.update(opened).where(mine).values(last_ms=now_ms()))
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return `{"host", "first_ms", "last_ms"}` of each host, the most recent first, by the database's clock."""
-        opened = tables.opened
-        query = sa.select(opened.c.host, opened.c.first_ms, opened.c.last_ms)
-        query = query.where(self.database.cluster_condition(opened))
-        with self.database.read_connection() as connection:
-            found = connection.execute(query.order_by(opened.c.last_ms.desc(), opened.c.host)).mappings()
-            return [dict(row) for row in found]
-
-    def count_hosts_of_local_database(self, within_ms: int) -> int:
-        """Return how many hosts opened a database that one host may use, lately; 0 for one that hosts share."""
-        if not self.database.is_local:
-            return 0
-        opened = tables.opened
-        lately = self.database.cluster_condition(opened) & (opened.c.last_ms > now_ms() - within_ms)
-        with self.database.read_connection() as connection:
-            return int(connection.execute(sa.select(sa.func.count()).where(lately)).scalar_one())
-
-    def _host_condition(self, host: str) -> sa.ColumnElement[bool]:
-        return self.database.cluster_condition(tables.opened) & (tables.opened.c.host == host)
 
 
 def ensure_identity(database: Database, mailbox: Mailbox, place: str | None = None) -> Identity:

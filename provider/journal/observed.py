@@ -42,7 +42,7 @@ class CheckState(str, Enum):
 class CheckReport:
     """The last poll of one check of the watch, on one host. A failed poll keeps the state of the last successful one.
 
-    `kind` is that of `steward_poll`: failures, documents, joined_brokers, empty_brokers or health. `at_ms` is the time
+    `kind` is the kind of the poll: failures, documents, joined_brokers, empty_brokers or health. `at_ms` is the time
     of the row, which is written when it changes, and once a minute. `brokers` are those that are down, `due_ms` is the
     end of the first grace period. `failures` counts the polls that have failed in a row, `failing_ms` is the time of
     the first of them, and `error` the message of the last one, empty after a successful poll.

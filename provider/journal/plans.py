@@ -9,7 +9,6 @@ An approval is bound to one plan by its digest, and may come before the plan is 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -121,6 +120,12 @@ class Plans:
         self._now_ms = now_ms
         self._transaction = transaction
         self._project = project
+        #: What is read or written in one table alone.
+        self.unfinished, self.latest, self.by_source = plans.unfinished, plans.latest, plans.by_source
+        self.digests, self.ask, self.approval = plans.digests, plans.ask, plans.approval
+        self.count_states, self.in_flight = moves.count_states, moves.in_flight
+        #: The existing rows without comparing their number, for work that must continue if some are missing.
+        self.existing_rows = moves.rows
 
     def publish(self, record: PlanRecord, moves: Sequence[Move]) -> PlanRecord:
         """Publish a plan and return its record; an existing plan with the same digest is returned unchanged.
@@ -172,32 +177,6 @@ class Plans:
     def get(self, digest: str) -> PlanRecord | None:
         """Return the plan's record; None if there is no such plan."""
         return self._plans.get(digest) if paths.is_digest(digest) else None
-
-    def unfinished(self, *, or_cancelled: bool = False) -> list[PlanRecord]:
-        """Return the plans that have not ended, and with `or_cancelled` all that a user cancelled; the oldest first."""
-        return self._plans.unfinished(or_cancelled=or_cancelled)
-
-    def latest(self, n: int) -> list[PlanRecord]:
-        """Return the `n` most recently published plans, the newest first."""
-        return self._plans.latest(n)
-
-    def by_source(self) -> dict[str, list[str]]:
-        """Return the digests of the plans, ended or not, that each document requested; the oldest first."""
-        return self._plans.by_source()
-
-    def digests(self) -> list[str]:
-        """Return the digests of all plans, published or proposed, sorted."""
-        return self._plans.digests()
-
-    def ask(
-        self, digest: str, operation: str, partitions: int, *, asked_by: Actor, expires_in_ms: int | None = None
-    ) -> None:
-        """Store that a task asks for the approval of a plan, unless it is approved; the plan is proposed by that."""
-        self._plans.ask(digest, operation, partitions, asked_by=asked_by, expires_in_ms=expires_in_ms)
-
-    def approval(self, digest: str) -> Approval | None:
-        """Return the approval of a plan; None without one."""
-        return self._plans.approval(digest)
 
     def approve(self, approval: Approval) -> None:
         """Store an approval, unless the plan has one."""
@@ -262,10 +241,6 @@ class Plans:
         self._check_row_count(digest, number, record or self.get(digest))
         return number, unsettled
 
-    def count_states(self, digest: str) -> Counter[MoveState]:
-        """Return the numbers of a plan's moves by state."""
-        return self._table.count_states(digest)
-
     def rows_of(self, digest: str, partitions: Collection[TopicPartition]) -> list[MoveRow]:
         """Return the moves of some partitions; partitions that the plan does not move are left out."""
         return self._table.rows_of(digest, partitions) if partitions else []
@@ -278,14 +253,6 @@ class Plans:
         number, unsettled = self._table.unsettled_partitions(digest)
         self._check_row_count(digest, number, record or self.get(digest))
         return unsettled
-
-    def existing_rows(self, digest: str) -> list[MoveRow]:
-        """Return the existing rows without comparing their number, for work that must continue if some are missing."""
-        return self._table.rows(digest)
-
-    def in_flight(self) -> list[str]:
-        """Return the digests of the plans, ended or not, that have a partition in state SUBMITTED."""
-        return self._table.in_flight()
 
     def submissions_by_others(
         self, digest: str, partitions: Collection[TopicPartition]

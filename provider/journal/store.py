@@ -20,8 +20,9 @@ from kafka_steward.journal.state import Noun, Rows, State
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from kafka_steward.journal.identity import HostOpenings, Identity
-    from kafka_steward.journal.sql.history import HealthHistory, PollTimes
+    from kafka_steward.journal.hosts import HostActivity
+    from kafka_steward.journal.identity import Identity
+    from kafka_steward.journal.sql.history import HealthHistory
     from kafka_steward.journal.sql.plan_reports import PlanReports
     from kafka_steward.journal.sql.view import Views
     from kafka_steward.journal.sql.watch_reports import WatchReports
@@ -46,8 +47,7 @@ class Journal:
         project: Callable[[Callable[[], None]], None],
         close: Callable[[], None],
         health: HealthHistory | None = None,
-        openings: HostOpenings | None = None,
-        poll_times: PollTimes | None = None,
+        hosts: HostActivity | None = None,
         plan_reports: PlanReports | None = None,
         watch_reports: WatchReports | None = None,
         identity: Identity | None = None,
@@ -68,10 +68,8 @@ class Journal:
         self.project = project
         #: Health measures for plots; None for a journal without a database.
         self.health = health
-        #: The hosts that opened the journal; None for a journal without a database.
-        self.openings = openings
-        #: The time of each watch's last poll; None for a journal without a database.
-        self.poll_times = poll_times
+        #: When hosts opened the journal, and when watches polled; None for a journal without a database.
+        self.hosts = hosts
         #: The proofs and the progress of plans, for the page; None for a journal without a database.
         self.plan_reports = plan_reports
         #: What the page shows of the watch; None for a journal without a database.
@@ -100,8 +98,8 @@ class Journal:
 
     def record_poll(self, *kinds: str) -> None:
         """Record that the watch's polls of these `kinds` succeeded now, if the journal has a database for it."""
-        if self.poll_times is not None:
-            self.poll_times.record(*kinds)
+        if self.hosts is not None:
+            self.hosts.record_polls(*kinds)
 
     def require_cluster(self, cluster_id: str) -> None:
         """Raise PlanError if this is the journal of another cluster."""
@@ -189,19 +187,20 @@ def _build_journal(
     views: Views, state: State, mailbox: Mailbox, mailbox_place: str | None, *, compare: bool, close: Callable[[], None]
 ) -> Journal:
     """Return the journal over rows and mailbox. `mailbox_place` is the location of a mailbox outside the database."""
-    from kafka_steward.journal.identity import HostOpenings, bind_rows_to_mailbox, ensure_identity  # noqa: PLC0415
+    from kafka_steward.journal.hosts import HostActivity  # noqa: PLC0415
+    from kafka_steward.journal.identity import bind_rows_to_mailbox, ensure_identity  # noqa: PLC0415
     from kafka_steward.journal.sql.audit import AuditTable  # noqa: PLC0415
-    from kafka_steward.journal.sql.history import HealthHistory, PollTimes  # noqa: PLC0415
+    from kafka_steward.journal.sql.history import HealthHistory  # noqa: PLC0415
     from kafka_steward.journal.sql.moves import MoveTable  # noqa: PLC0415
     from kafka_steward.journal.sql.plan_reports import PlanReports  # noqa: PLC0415
     from kafka_steward.journal.sql.plans import PlanTable  # noqa: PLC0415
     from kafka_steward.journal.sql.watch_reports import WatchReports  # noqa: PLC0415
 
     database = views.database
-    openings = HostOpenings(database)
+    hosts = HostActivity(state, database.host, database.is_local)
     identity = ensure_identity(database, mailbox, mailbox_place) if compare else None
     if compare:
-        openings.record(database.host)
+        hosts.record_opening()
     # A request to ZooKeeper may take long, and must not keep the other writers of the database waiting.
     project = call_at_once if mailbox_place is None else database.after_commit
     plans = Plans(
@@ -223,8 +222,7 @@ def _build_journal(
         project=project,
         close=close,
         health=HealthHistory(database),
-        openings=openings,
-        poll_times=PollTimes(database),
+        hosts=hosts,
         plan_reports=PlanReports(database),
         watch_reports=WatchReports(database),
         identity=identity,

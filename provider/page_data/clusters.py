@@ -11,6 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from kafka_steward.journal.hosts import POLLS
 from kafka_steward.journal.observed import CheckReport, CheckState, PlanReport, ProgressReport
 from kafka_steward.journal.records import KNOWN_CLUSTERS, NO_CLUSTER, PlanStatus
 from kafka_steward.journal.schema import tables
@@ -146,7 +147,7 @@ def _summaries(reader: JournalReader, cluster_id: str | None) -> list[ClusterSum
         ids = sa.select(tables.journal.c.cluster_id)
         return table.c.cluster_id.in_(ids) if cluster_id is None else table.c.cluster_id == cluster_id
 
-    journal, check, poll, plan = tables.journal, tables.watch_check, tables.poll, tables.plan
+    journal, check, state, plan = tables.journal, tables.watch_check, tables.state, tables.plan
     broker, document = tables.broker, tables.document
     facts: dict[str, dict[str, Any]] = defaultdict(dict)
     with reader.connection() as opened:
@@ -154,7 +155,7 @@ def _summaries(reader: JournalReader, cluster_id: str | None) -> list[ClusterSum
         ids = opened.execute(sa.select(journal.c.cluster_id).where(of(journal))).scalars().all()
         lists: tuple[tuple[str, sa.Select[Any], Callable[[sa.RowMapping], Any]], ...] = (
             ("checks", sa.select(check).where(of(check)), check_from_row),
-            ("polls", sa.select(poll).where(of(poll)), lambda row: Poll(row["kind"], row["host"], row["at_ms"])),
+            ("polls", sa.select(state).where(of(state) & (state.c.noun == POLLS.name)), _poll),
             ("plans", _unfinished_plans().where(of(plan)), _running_plan),
         )
         for name, query, read in lists:
@@ -185,6 +186,11 @@ def _summaries(reader: JournalReader, cluster_id: str | None) -> list[ClusterSum
             for id_, *columns in opened.execute(query):
                 facts[id_] |= facts_of(*columns)
     return [_judge(ClusterSummary(id_, at_ms, **facts[id_])) for id_ in ids]
+
+
+def _poll(row: sa.RowMapping) -> Poll:
+    poll = POLLS.decode(row["value"])
+    return Poll(poll.kind, poll.host, row["at_ms"])
 
 
 def _connections(opened: sa.Connection) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
+from kafka_steward.journal.hosts import POLLS
 from kafka_steward.journal.observed import BrokerReport, DocumentReport
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.watch_reports import broker_from_row, documents_from_row
@@ -83,11 +84,11 @@ class Documents:
 
 def documents(reader: JournalReader, cluster_id: str) -> Documents:
     """Return the documents of a cluster."""
-    document, poll = tables.document, tables.poll
-    polled = (poll.c.cluster_id == cluster_id) & (poll.c.kind == "documents")
+    document, state = tables.document, tables.state
+    polled = (state.c.cluster_id == cluster_id) & (state.c.noun == POLLS.name) & state.c.key.startswith("documents/")
     with reader.connection() as opened:
         rows = opened.execute(sa.select(document).where(document.c.cluster_id == cluster_id)).mappings().all()
-        read_ms = opened.execute(sa.select(sa.func.max(poll.c.at_ms)).where(polled)).scalar_one()
+        read_ms = opened.execute(sa.select(sa.func.max(state.c.at_ms)).where(polled)).scalar_one()
     reports = {row["kind"]: documents_from_row(row) for row in rows}
     return Documents(read_ms, {kind: reports.get(kind, DocumentReport(kind)) for kind in KINDS})
 

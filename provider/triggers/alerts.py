@@ -121,9 +121,9 @@ class AlertCheck(Check["Sequence[Condition]"]):
             *watch_conditions(self.conn_id, self._states()),
         ]
         self._leases = len(ended_plans_with_leases(journal))
-        if journal.plan_reports is not None and journal.openings is not None:
+        if journal.plan_reports is not None and journal.hosts is not None:
             self._approval_ms = journal.plan_reports.longest_wait_ms()
-            self._hosts = journal.openings.count_hosts_of_local_database(_HOSTS_WITHIN_MS)
+            self._hosts = journal.hosts.count_hosts_of_local_database(_HOSTS_WITHIN_MS)
         due = update_alerts(journal, conditions, now_ms)
         event = None if not due else {**event_payload(opened, now_ms), "alerts": sorted(due)}
         return event, conditions, _POLL_S

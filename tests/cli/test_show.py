@@ -155,7 +155,8 @@ def facts(scene: Scene, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 def test_status_names_each_host_that_opened_the_journal_and_when(
     recorded: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    execute(tmp_path, "UPDATE steward_opened SET first_ms = :ms, last_ms = :ms + 60000", ms=NOVEMBER_MS)
+    opened = "SET value = json_object('first_ms', :ms), at_ms = :ms + 60000 WHERE noun = 'openings'"
+    execute(tmp_path, f"UPDATE steward_state {opened}", ms=NOVEMBER_MS)
     lines = [line for line in status(recorded, capsys) if line.startswith("opened on:")]
     assert lines == ["opened on: db-7, last 2025-11-21T08:01:00.000+00:00"]
     first, last = "2025-11-21T08:00:00.000+00:00", "2025-11-21T08:01:00.000+00:00"
@@ -167,7 +168,7 @@ def test_status_says_how_long_ago_each_kind_of_poll_was_and_on_which_host(
 ) -> None:
     assert "watched: never; no watch has polled this journal" in status(recorded, capsys)
     journal.record_poll("failures")
-    execute(tmp_path, "UPDATE steward_poll SET at_ms = at_ms - 5000000")
+    execute(tmp_path, "UPDATE steward_state SET at_ms = at_ms - 5000000 WHERE noun = 'polls'")
     (line,) = [line for line in status(recorded, capsys) if line.startswith("watched:")]
     found = re.fullmatch(r"watched: failures, ([0-9]+) s ago on db-7", line)
     assert found is not None, line

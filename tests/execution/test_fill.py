@@ -279,7 +279,9 @@ def test_one_that_does_not_answer_is_not_called_cordoned_and_nobody_is_asked_abo
 def test_a_journal_that_no_watch_has_read_for_ten_minutes_is_reported(tmp_path: Path) -> None:
     def minutes_later(minutes: int) -> str:
         with sa.create_engine(f"sqlite:///{tmp_path}/journal.db").begin() as connection:
-            connection.execute(sa.text("UPDATE steward_poll SET at_ms = at_ms - :ms"), {"ms": minutes * 60_000})
+            connection.execute(
+                sa.text("UPDATE steward_state SET at_ms = at_ms - :ms WHERE noun = 'polls'"), {"ms": minutes * 60_000}
+            )
         return unwatched_reason(journal)
 
     with open_journal(f"sqlite:///{tmp_path}/journal.db", "one") as journal:

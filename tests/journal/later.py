@@ -28,7 +28,7 @@ down_revision = "{upgrade.KNOWN[-1]}"
 
 def upgrade():
     op.create_table("{TABLE}", sa.Column("id", sa.Integer, primary_key=True))
-    op.add_column("steward_poll", sa.Column("later", sa.Text, server_default="filled"))
+    op.add_column("steward_state", sa.Column("later", sa.Text, server_default="filled"))
 """
 
 

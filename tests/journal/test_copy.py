@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import JournalUnreachable, LockLost, PlanError, RequestError, WrongJournal
-from kafka_steward.journal import audit, identity, paths
+from kafka_steward.journal import audit, hosts, identity, paths
 from kafka_steward.journal.audit import Action, AuditRecord, Outcome, StoredAuditRecord
 from kafka_steward.journal.copy import CopyCounts, copy_journal
 from kafka_steward.journal.identity import Identity, bind_rows_to_mailbox, ensure_identity, mark_copied
@@ -449,8 +449,8 @@ def test_who_opened_a_journal_is_written_down_with_the_moment(fresh_url: str, cl
         with open_journal(fresh_url, cluster_id, host=host) as journal:
             now_ms = journal.now_ms()
     with open_journal(fresh_url, cluster_id, host=hosts[0]) as journal:
-        assert journal.openings is not None
-        rows = journal.openings.rows()
+        assert journal.hosts is not None
+        rows = journal.hosts.openings()
     assert {row["host"] for row in rows} == set(hosts)
     assert all(now_ms - 60_000 < row["first_ms"] <= row["last_ms"] < now_ms + 60_000 for row in rows)
 
@@ -461,30 +461,30 @@ def test_the_hosts_of_a_journal_in_sqlite_are_counted_and_those_of_a_shared_one_
     in_sqlite = fresh_url.startswith("sqlite")
     for host in ("one", "two"):
         with open_journal(fresh_url, cluster_id, host=host) as journal:
-            assert journal.openings is not None
-            counted = journal.openings.count_hosts_of_local_database(60_000)
+            assert journal.hosts is not None
+            counted = journal.hosts.count_hosts_of_local_database(60_000)
             assert counted == {"one": 1, "two": 2}[host] * in_sqlite
-            assert journal.openings.count_hosts_of_local_database(-60_000) == 0
+            assert journal.hosts.count_hosts_of_local_database(-60_000) == 0
             if in_sqlite:
                 # What the refusal of a second host advises where a host was renamed; and here it was not.
-                with journal.openings.database.write_transaction() as connection:
+                with journal.plans._table.database.write_transaction() as connection:
                     connection.execute(sa.update(tables.host).values(name="two"))
 
 
 def test_a_host_that_comes_back_later_is_written_down_anew(
     sqlite_url: str, cluster_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(identity, "_NOTED_EVERY_MS", -1)
+    monkeypatch.setattr(hosts, "_OPENED_EVERY_MS", -1)
     for _ in range(2):
         with open_journal(sqlite_url, cluster_id) as journal:
-            assert journal.openings is not None
-            (row,) = journal.openings.rows()
+            assert journal.hosts is not None
+            (row,) = journal.hosts.openings()
             before = row["last_ms"]
             while journal.now_ms() <= before:
                 pass
     with open_journal(sqlite_url, cluster_id) as journal:
-        assert journal.openings is not None
-        (row,) = journal.openings.rows()
+        assert journal.hosts is not None
+        (row,) = journal.hosts.openings()
     assert row["first_ms"] < before < row["last_ms"]
 
 

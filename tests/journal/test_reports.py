@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from kafka_steward.assignment import Move
 from kafka_steward.execution.watch.observation import EVERY_S, CheckRecorder
 from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.hosts import POLLS, HostActivity
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.observed import (
     ApprovalState,
@@ -27,7 +28,6 @@ from kafka_steward.journal.observed import (
 )
 from kafka_steward.journal.records import Approval, PlanRecord, PlanStatus
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.sql.history import PollTimes
 from kafka_steward.journal.sql.plan_reports import MOST_POINTS, PlanReports, add_point
 from kafka_steward.journal.sql.watch_reports import MOST_DOCUMENTS, WatchReports
 from kafka_steward.journal.store import Journal, open_journal
@@ -295,8 +295,8 @@ def test_a_row_for_plots_is_kept_once_per_interval_and_not_for_ever(tmp_path: Pa
         assert other.health.rows() == []
 
 
-def looks_of(journal: Journal) -> PollTimes:
-    return present(journal.poll_times)
+def looks_of(journal: Journal) -> HostActivity:
+    return present(journal.hosts)
 
 
 def kinds_and_hosts(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -310,14 +310,14 @@ def test_each_kind_of_look_and_each_host_has_a_row(fresh_url: str, cluster_id: s
             before_ms = journal.now_ms()
             journal.record_poll("failures")
             journal.record_poll("documents")
-            rows = looks_of(journal).rows()
+            rows = looks_of(journal).polls()
             after_ms = journal.now_ms()
     assert kinds_and_hosts(rows) == sorted((kind, host) for kind in ("documents", "failures") for host in hosts)
     newest = [row for row in rows if row["host"] == hosts[-1]]
     assert all(before_ms <= row["at_ms"] <= after_ms for row in newest)
     assert all(0 <= row["age_ms"] <= after_ms - before_ms for row in newest)
     with open_journal(fresh_url, f"{cluster_id}-b", host=hosts[0]) as another:
-        assert looks_of(another).rows() == []
+        assert looks_of(another).polls() == []
 
 
 def test_the_newest_look_is_the_first_row(sqlite_url: str, cluster_id: str) -> None:
@@ -327,24 +327,24 @@ def test_the_newest_look_is_the_first_row(sqlite_url: str, cluster_id: str) -> N
             while journal.now_ms() <= last_ms:
                 pass
             journal.record_poll(kind)
-        assert [row["kind"] for row in looks_of(journal).rows()] == ["documents", "failures"]
-        assert [row["kind"] for row in looks_of(journal).rows()] == ["documents", "failures"]
+        assert [row["kind"] for row in looks_of(journal).polls()] == ["documents", "failures"]
+        assert [row["kind"] for row in looks_of(journal).polls()] == ["documents", "failures"]
 
 
 def test_a_row_moves_on_though_not_with_every_look(sqlite_url: str, cluster_id: str) -> None:
     seconds = 100.0
     with open_journal(sqlite_url, cluster_id) as journal:
         looks = replace(looks_of(journal), clock=lambda: seconds)
-        looks.record("failures")
-        (first,) = looks.rows()
+        looks.record_polls("failures")
+        (first,) = looks.polls()
         while journal.now_ms() <= first["at_ms"]:
             pass
         seconds += 9.9
-        looks.record("failures")
-        assert [row["at_ms"] for row in looks.rows()] == [first["at_ms"]]
+        looks.record_polls("failures")
+        assert [row["at_ms"] for row in looks.polls()] == [first["at_ms"]]
         seconds += 0.2
-        looks.record("failures")
-        (later,) = looks.rows()
+        looks.record_polls("failures")
+        (later,) = looks.polls()
     assert later["at_ms"] > first["at_ms"]
 
 
@@ -403,8 +403,9 @@ def disable(journal: Journal) -> None:
 def age(journal: Journal, ms: int) -> None:
     """All that the watch has reported is this much older."""
     with watch_reports(journal).database.write_transaction() as connection:
-        for table in (tables.watch_check, tables.poll):
-            connection.execute(sa.update(table).values(at_ms=table.c.at_ms - ms))
+        connection.execute(sa.update(tables.watch_check).values(at_ms=tables.watch_check.c.at_ms - ms))
+        polls = sa.update(tables.state).where(tables.state.c.noun == POLLS.name)
+        connection.execute(polls.values(at_ms=tables.state.c.at_ms - ms))
 
 
 #: What makes each state. Each leaves the conditions of the states below it as they are, but for the check's own.

@@ -106,7 +106,7 @@ def test_an_older_schema_is_upgraded_and_what_it_holds_is_kept(fresh_url: str, t
         create_document(journal.mailbox, "/a/c", "written")
     after = stored(fresh_url)
     assert after[upgrade.VERSION_TABLE][-1] == [(LATER,)]
-    assert [row.later for row in after["steward_poll"][-1]] == ["filled"]
+    assert [row.later for row in after["steward_state"][-1]] == ["filled"] * 2
     assert after.keys() == {*tables.metadata.tables, upgrade.VERSION_TABLE, TABLE}
 
 

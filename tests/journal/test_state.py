@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import JournalError, VersionConflict
+from kafka_steward.journal.hosts import OPENINGS
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.state import ONLY, Noun, Row, Rows, State, parse_partition, read_together
 from kafka_steward.journal.store import Journal
@@ -76,7 +77,7 @@ def test_rows_of_a_noun_are_in_the_order_of_their_keys_and_of_no_other(things: R
         list(map(str, things.all())),
         sorted(map(str, others.all()), key=lambda text: "key=9" in text),
     ]
-    assert {(row.noun, row.key) for row in things.state.everything()} == {
+    assert {(row.noun, row.key) for row in things.state.everything() if row.noun != OPENINGS.name} == {
         ("others", "9"), ("others", "10"), ("things", "b"), ("things", "B/a.-_")
     }  # fmt: skip
 

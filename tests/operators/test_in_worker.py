@@ -162,7 +162,7 @@ def test_a_journal_that_no_watch_polls_may_not_be_the_triggerers(
 ) -> None:
     digest = published(small, HUGE)
     rows = [] if age_ms is None else [{"kind": "failures", "age_ms": age_ms}]
-    small.journal.poll_times = SimpleNamespace(rows=lambda: rows)  # type: ignore[assignment]  # of all that it has
+    small.journal.hosts = SimpleNamespace(polls=lambda: rows)  # type: ignore[assignment]  # of all that it has
     task, waits = submitting(small, digest, defer_after=timedelta(hours=1))
     deferred(task)
     assert bool(waits) is begun

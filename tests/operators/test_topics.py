@@ -207,7 +207,7 @@ def test_what_is_left_to_be_filled_says_whether_no_watch_reads_this_journal(
 ) -> None:
     cluster = make_cluster("1a 2b 3c", "orders: 123", **ALLOWED)
     with open_journal(f"sqlite:///{tmp_path}/looks.db", cluster.cluster_id) as rows:
-        cluster.journal.poll_times = rows.poll_times
+        cluster.journal.hosts = rows.hosts
         if watched:
             cluster.journal.record_poll("failures")
         assert UNWATCHED not in create(topic="whole")["sentence"]

@@ -21,7 +21,7 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.observed import BrokerReport
 from kafka_steward.journal.records import PENDING_REPLICAS, PendingReplicas
 from kafka_steward.journal.sql.database import open_database
-from kafka_steward.journal.sql.history import HealthHistory, PollTimes
+from kafka_steward.journal.sql.history import HealthHistory
 from kafka_steward.journal.sql.watch_reports import WatchReports
 from kafka_steward.journal.store import open_journal
 from kafka_steward.page_data.reader import JournalReader
@@ -40,6 +40,7 @@ from kafka_steward.triggers.documents import DocumentCheck
 from kafka_steward.triggers.loops import CheckLoop, ChecksFailed, EventQueues, WatchRole
 from kafka_steward.triggers.reporting import emit_health
 from tests.eventually import eventually
+from tests.present import present
 from tests.protocol.simulated_watch import document
 from tests.simulated_plan import memory_journal
 from tests.simulator import Simulator
@@ -312,14 +313,12 @@ class Watched:
     file: Path
 
     def rows(self) -> list[dict[str, Any]]:
-        looks = self.opened.journal.poll_times
-        assert isinstance(looks, PollTimes)
-        return looks.rows()
+        return present(self.opened.journal.hosts).polls()
 
     def age(self, ms: int) -> None:
         engine = sa.create_engine(f"sqlite:///{self.file}")
         with engine.begin() as connection:
-            connection.execute(sa.text("UPDATE steward_poll SET at_ms = at_ms - :ms"), {"ms": ms})
+            connection.execute(sa.text("UPDATE steward_state SET at_ms = at_ms - :ms WHERE noun = 'polls'"), {"ms": ms})
         engine.dispose()
 
 

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from kafka_steward.assignment import MoveReason
 from kafka_steward.journal.audit import Action, Actor, Outcome
+from kafka_steward.journal.hosts import POLLS, Poll
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.observed import (
     ApprovalState,
@@ -28,6 +29,7 @@ from kafka_steward.journal.observed import (
 )
 from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.schema import tables
+from kafka_steward.journal.state import encode
 from kafka_steward.journal.store import open_journal
 
 __all__ = ["CONN_IDS", "HOSTILE", "Scene", "digest_of", "fill_scene"]
@@ -84,9 +86,17 @@ def _insert(connection: sa.Connection, table: sa.Table, rows: Iterable[Mapping[s
 def _rows(scene: Scene) -> Iterator[tuple[sa.Table, Iterable[Mapping[str, Any]]]]:
     yield tables.watch_check, list(_checks(scene))
     yield (
-        tables.poll,
+        tables.state,
         [
-            {"cluster_id": cluster_id(each), "kind": "failures", "host": "triggerer", "at_ms": scene.now_ms}
+            {
+                "cluster_id": cluster_id(each),
+                "noun": POLLS.name,
+                "key": "failures/triggerer",
+                "value": encode(Poll("failures", "triggerer")),
+                "created_id": 0,
+                "revision": 0,
+                "at_ms": scene.now_ms,
+            }
             for each in CONN_IDS
         ],
     )

@@ -58,9 +58,9 @@ def unwatched_reason(journal: Journal) -> str:
 
     A running watch that uses another journal, on another host, cannot be distinguished from one that does not run.
     """
-    if journal.poll_times is None:
+    if journal.hosts is None:
         return ""
-    ages_ms = [row["age_ms"] for row in journal.poll_times.rows() if row["kind"] == _LOOK]
+    ages_ms = [row["age_ms"] for row in journal.hosts.polls() if row["kind"] == _LOOK]
     if ages_ms and min(ages_ms) < _LATELY_MS:
         return ""
     since = f"in the last {min(ages_ms) // 60_000} minutes" if ages_ms else "ever"

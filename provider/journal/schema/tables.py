@@ -271,26 +271,6 @@ journal = sa.Table(
     sa.Column("bound", sa.Boolean, nullable=False),
 )
 
-#: The hosts that opened the journal, with the times of the first and the last opening.
-opened = sa.Table(
-    "steward_opened",
-    metadata,
-    _name_column("cluster_id", key=True),
-    _name_column("host", key=True),
-    _number_column("first_ms"),
-    _number_column("last_ms"),
-)
-
-#: The time and host of the last successful poll of each kind by a watch.
-poll = sa.Table(
-    "steward_poll",
-    metadata,
-    _name_column("cluster_id", key=True),
-    _name_column("kind", key=True),
-    _name_column("host", key=True),
-    _number_column("at_ms"),
-)
-
 
 def _text_column(column: str, *, nullable: bool = False) -> sa.Column[str]:
     return sa.Column(column, clean_text_type(), nullable=nullable)
