@@ -346,7 +346,10 @@ def test_a_plan_in_lines() -> None:
 
 
 def test_only_what_is_shown_is_read_from_the_trail() -> None:
-    """What a program decides by is a column or a row of its own. Leases number their rows by those that they wrote."""
+    """What a program decides by is a column or a row of its own.
+
+    Leases number their rows by those that they wrote. A rollback, and its verification, say what had reached Kafka.
+    """
     read = re.compile(r"audit\.(rows|pages)\(")
     root = Path(__file__).parents[2]
     product = [
@@ -357,6 +360,7 @@ def test_only_what_is_shown_is_read_from_the_trail() -> None:
         "provider/cli/show.py",
         "provider/demo/story.py",
         "provider/document_api/request_status.py",
+        "provider/execution/plans/rollback.py",
         "provider/execution/plans/undo_verification.py",
         "provider/execution/throttles/leases.py",
         "provider/journal/copy.py",
