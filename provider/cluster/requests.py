@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import kafka.errors
@@ -384,11 +385,11 @@ def _parse_partition(topic: str, topic_id: str | None, entry: Any) -> Partition:
         topic=topic,
         partition=int(entry.partition_index),
         replicas=_broker_ids(entry.replica_nodes),
-        isr=frozenset(_broker_ids(entry.isr_nodes)),
+        isr=_broker_set(_broker_ids(entry.isr_nodes)),
         leader=leader if leader >= 0 else None,
         topic_id=topic_id,
         leader_epoch=int(entry.leader_epoch),
-        offline=frozenset(_broker_ids(entry.offline_replicas)),
+        offline=_broker_set(_broker_ids(entry.offline_replicas)),
     )
 
 
@@ -414,6 +415,11 @@ def _entries(topics: Iterable[Any], topic_name: str = "name") -> Iterator[tuple[
         name = str(getattr(topic, topic_name))
         for entry in topic.partitions:
             yield TopicPartition(name, int(entry.partition_index)), entry
+
+
+@lru_cache(maxsize=4096)  # thousands of partitions have the same brokers, and share the set
+def _broker_set(brokers: Assignment) -> frozenset[int]:
+    return frozenset(brokers)
 
 
 def _broker_ids(values: Iterable[Any] | None) -> Assignment:

@@ -18,6 +18,7 @@ from kafka_steward.execution.moves.recovery import (
     find_unfinishable_moves,
     plan_rollback_moves,
 )
+from kafka_steward.execution.moves.rows import MoveRows
 from kafka_steward.execution.moves.states import (
     OPEN,
     SETTLED,
@@ -25,6 +26,7 @@ from kafka_steward.execution.moves.states import (
     Event,
     Held,
     HoldReason,
+    bytes_to_copy,
     filter_unsettled,
     final_status,
     next_state,
@@ -40,6 +42,30 @@ IN_FLIGHT = part("t-0", "4231", isr="123", adding="4", removing="1")
 
 def row(after: str = "423", phase: Phase = Phase.ACCEPTED) -> MoveRow:
     return MoveRow(move("t-0", "123", after), MoveState.SUBMITTED, attempt=1, phase=phase)
+
+
+def test_rows_answer_as_a_look_at_each_of_them_does() -> None:
+    every = [(state, attempt, stage) for state in MoveState for attempt in (0, 1) for stage in (0, 1)]
+    found = [
+        MoveRow(
+            move(f"t-{at}", "123", "423" if at % 2 else "132", chunk=at // 4, size=at),
+            state,
+            attempt=attempt,
+            stage=stage,
+        )
+        for at, (state, attempt, stage) in enumerate(every)
+    ]
+    rows = MoveRows(found)
+    assert rows.unsettled == filter_unsettled(found)
+    assert rows.open == [each for each in found if each.state in OPEN]
+    assert {(each.topic, each.adding) for each in rows.open_kinds} == {("t", each.move.adding) for each in rows.open}
+    assert rows.submitted == [each for each in found if each.state is MoveState.SUBMITTED]
+    assert rows.begun == [each for each in found if each.attempt or each.stage or each in rows.submitted]
+    assert all(found[place].topic_partition == name for name, place in rows.places.items())
+    assert rows.counts == dict.fromkeys(MoveState, 4)
+    assert rows.bytes_to_copy.total() == sum(bytes_to_copy(each.move) for each in found)
+    assert (rows.first_chunk, rows.last_chunk) == (0, len(MoveState) - 1)
+    assert (MoveRows().first_chunk, MoveRows().last_chunk) == (None, -1)
 
 
 DEATHS = {

@@ -15,13 +15,14 @@ verdict, and in the next step it still holds. A check that needs more of a move 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.cluster.state import Partition
 from kafka_steward.execution.moves.preflight import LogDirRoom, PreflightInputs, find_objection
+from kafka_steward.execution.moves.rows import MoveRows
 from kafka_steward.execution.moves.staging import remaining_move
 from kafka_steward.execution.moves.states import Held, HoldReason, bytes_to_copy
 from kafka_steward.journal.locks import Fence
@@ -49,7 +50,7 @@ class SettledMoves:
         """Add settled moves."""
         for row in rows:
             chunk = row.move.chunk
-            self.names.add(row.topic_partition)
+            self.names.add(row.move.topic_partition)
             self.counts[row.state] += 1
             self.last_chunk = max(self.last_chunk, chunk)
             if row.state is MoveState.COMPLETED:
@@ -66,7 +67,7 @@ class SettledMoves:
 class _KeptRows(NamedTuple):
     """The rows that are not settled, as the step with this fencing token left them, and the numbers of all by state."""
 
-    rows: list[MoveRow]
+    rows: MoveRows
     counts: Counter[MoveState]
     token: int
 
@@ -79,10 +80,10 @@ class KnownMoves:
 
     def __init__(self) -> None:
         self.settled = SettledMoves()
-        self._unsettled: frozenset[TopicPartition] | None = None
+        self._unsettled: MoveRows | None = None
         self._kept: _KeptRows | None = None
 
-    def read_unsettled(self, plans: Plans, digest: str, record: PlanRecord | None, fence: Fence) -> list[MoveRow]:
+    def read_unsettled(self, plans: Plans, digest: str, record: PlanRecord | None, fence: Fence) -> MoveRows:
         """Return the moves that are not settled, in plan order; the first time, all rows of the plan are read for it.
 
         Raises PlanError as `Plans.rows` does.
@@ -92,29 +93,30 @@ class KnownMoves:
             return kept.rows
         if self._unsettled is not None:
             number, rows = plans.unsettled_rows(digest, record)
-            names = frozenset(row.topic_partition for row in rows)
-            self._add_settled(plans.rows_of(digest, self._unsettled - names))
+            left = MoveRows(rows)
+            self._add_settled(plans.rows_of(digest, self._unsettled.places.keys() - left.places.keys()))
             if len(self.settled) + len(rows) == number:
-                self._unsettled = names
-                return rows
-        self.settled, self._unsettled = SettledMoves(), frozenset()
-        return self._add_rows(plans.rows(digest, record))
+                self._unsettled = left
+                return left
+        self.settled = SettledMoves()
+        return self._add_rows(MoveRows(plans.rows(digest, record)))
 
-    def keep(self, rows: Sequence[MoveRow], fence: Fence) -> None:
+    def keep(self, rows: MoveRows, fence: Fence) -> None:
         """Keep what a step settled, and left; `rows` are those of `read_unsettled`, as the step left them."""
         unsettled = self._add_rows(rows)
-        counts = self.settled.counts + Counter(row.state for row in unsettled)
+        counts = self.settled.counts + unsettled.counts
         self._kept = _KeptRows(unsettled, counts, fence.token)
 
-    def _add_rows(self, rows: Collection[MoveRow]) -> list[MoveRow]:
-        unsettled = [row for row in rows if not row.state.settled]
-        if len(unsettled) < len(rows):
+    def _add_rows(self, rows: MoveRows) -> MoveRows:
+        self._unsettled = rows
+        if len(rows.unsettled) < len(rows):
             self._add_settled(row for row in rows if row.state.settled)
-        self._unsettled = frozenset(row.topic_partition for row in unsettled)
-        return unsettled
+            self._unsettled = MoveRows(rows.unsettled)
+        return self._unsettled
 
     def _add_settled(self, rows: Iterable[MoveRow]) -> None:
-        self.settled.add(row for row in rows if row.topic_partition not in self.settled.names)
+        known = self.settled.names
+        self.settled.add(row for row in rows if row.move.topic_partition not in known)
 
 
 class Verdicts(NamedTuple):
@@ -188,9 +190,9 @@ class KnownVerdicts:
         self._shared, self._found, verdicts = shared, {}, Verdicts([], [], [])
         partitions, sizes, found = inputs.snapshot.partitions, inputs.sizes, self._found
         for row in rows:
-            name = row.topic_partition
+            name = row.move.topic_partition
             partition = partitions.get(name)
-            left = remaining_move(row, partition)
+            left = remaining_move(row, partition) if row.stage else row.move
             if partition is None:
                 objection = find_objection(left, inputs, between_stages=False)
             else:

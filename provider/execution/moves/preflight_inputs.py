@@ -27,12 +27,12 @@ from kafka_steward.execution.moves.preflight import (
     find_out_of_sync_elsewhere,
     find_under_min_isr_elsewhere,
 )
+from kafka_steward.execution.moves.rows import MoveRows
 from kafka_steward.execution.moves.staging import UNCLEAN_ELECTIONS
-from kafka_steward.execution.moves.states import OPEN
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.execution.unsettled import find_stuck, record_unsettled
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, UnsettledPartitions
+from kafka_steward.journal.records import MoveRow, PlanRecord, UnsettledPartitions
 
 #: Topics whose settings are read between two checks of the step lock.
 _TOPICS = 1000
@@ -119,7 +119,7 @@ class KnownFacts:
 def load_preflight_inputs(
     context: ClusterContext,
     record: PlanRecord,
-    rows: Sequence[MoveRow],
+    rows: MoveRows,
     snapshot: Snapshot,
     log_dirs: Mapping[int, BrokerLogDirs],
     *,
@@ -129,10 +129,9 @@ def load_preflight_inputs(
 ) -> PreflightInputs:
     """Return the preflight inputs for `rows`, the moves of a plan. May raise ClusterError, JournalError, LockLost."""
     cluster, journal = context.cluster, context.journal
-    in_flight = [row for row in rows if row.state is MoveState.SUBMITTED]
-    waiting = [row for row in rows if row.state in OPEN]
-    receiving = frozenset(broker for row in waiting for broker in row.move.adding)
-    min_isr = _fetch_min_isr(cluster, {row.move.topic for row in waiting} - snapshot.hidden, facts, fence)
+    in_flight, waiting = rows.submitted, rows.open
+    receiving = frozenset(broker for move in rows.open_kinds for broker in move.adding)
+    min_isr = _fetch_min_isr(cluster, {move.topic for move in rows.open_kinds} - snapshot.hidden, facts, fence)
     rolls_back = record.operation == Operation.ROLLBACK.value
     if rolls_back:
         min_isr = {}  # it restores as many replicas as there were, however few

@@ -11,7 +11,8 @@ from kafka_steward.assignment import Move, TopicPartition, counted
 from kafka_steward.cluster.state import BrokerLogDirs
 from kafka_steward.execution.moves.concurrency import LONGEST_GAP_S, Pressure
 from kafka_steward.execution.moves.memory import SettledMoves
-from kafka_steward.execution.moves.states import Held, bytes_to_copy, filter_unsettled
+from kafka_steward.execution.moves.rows import MoveRows
+from kafka_steward.execution.moves.states import Held, bytes_to_copy
 from kafka_steward.execution.throttles.rates import ExternalRate
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 
@@ -227,15 +228,15 @@ def progress_of(
     `settled` are the totals of the settled moves that `rows` does not contain.
     """
     before = settled or SettledMoves()
-    counts = before.counts + Counter(row.state for row in rows)
-    left_over = filter_unsettled(rows)
+    rows = rows if isinstance(rows, MoveRows) else MoveRows(rows)
+    counts = before.counts + rows.counts
     number = len(before) + len(rows)
     total, done = (before.bytes_copied + each for each in _total_and_done_bytes(rows, track))
     return Progress(
         digest=record.digest,
         status=record.status,
         partitions_total=number,
-        partitions_settled=number - len(left_over),
+        partitions_settled=number - len(rows.unsettled),
         in_flight=counts[MoveState.SUBMITTED],
         waiting=counts[MoveState.WAITING] + counts[MoveState.HELD],
         completed=counts[MoveState.COMPLETED],
@@ -251,8 +252,8 @@ def progress_of(
         if (record.cancel and not record.status.finished) or (held and not counts[MoveState.SUBMITTED])
         else eta_s(total - done, track.steady_bytes_per_s if track else None),
         stalled=tuple(stalled),
-        chunk=min((row.move.chunk for row in left_over), default=None),
-        chunks=1 + max(before.last_chunk, *(row.move.chunk for row in rows), -1),
+        chunk=rows.first_chunk,
+        chunks=1 + max(before.last_chunk, rows.last_chunk),
         left=record.left,
         busy=busy,
         sentence=sentence or _progress_message(record, counts, held, note),
@@ -265,10 +266,10 @@ _COUNTED = {MoveState.WAITING, MoveState.HELD, MoveState.SUBMITTED, MoveState.CO
 _COPIED = {MoveState.COMPLETED}
 
 
-def _total_and_done_bytes(rows: Sequence[MoveRow], track: TransferRate | None) -> tuple[int, int]:
+def _total_and_done_bytes(rows: MoveRows, track: TransferRate | None) -> tuple[int, int]:
     """Return the number of bytes to copy, and the number of bytes copied."""
-    total, done = (sum(bytes_to_copy(row.move) for row in rows if row.state in of) for of in (_COUNTED, _COPIED))
-    in_flight = (row.move for row in rows if row.state is MoveState.SUBMITTED)
+    total, done = (sum(rows.bytes_to_copy[state] for state in of) for of in (_COUNTED, _COPIED))
+    in_flight = (row.move for row in rows.submitted)
     return total, done + (count_progress_bytes(in_flight, track.arrived) if track else 0)
 
 

@@ -374,7 +374,7 @@ def find_individually_cancelled(
         and finding.row.cause in INDIVIDUAL_CANCEL
     }
     over = []
-    for row in rows:
+    for row in rows if ended else ():
         finding = ended.get(row.topic_partition)
         if finding is not None and finding.row.cause is not None and row.state in OPEN:
             sentence = INDIVIDUAL_CANCEL[finding.row.cause]

@@ -370,6 +370,8 @@ def no_progress_possible(
 
     A move that is held by an operator's choice makes this False. So does one of `in_flight`, which counts as in flight.
     """
+    if not held:
+        return False
     open_moves = sum(row.state in OPEN for row in rows)
     flies = in_flight or any(row.state is MoveState.SUBMITTED for row in rows)
-    return not flies and 0 < open_moves == len(held) and not any(move.code.is_operator_choice for move in held)
+    return not flies and open_moves == len(held) and not any(move.code.is_operator_choice for move in held)

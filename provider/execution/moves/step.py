@@ -54,6 +54,7 @@ from kafka_steward.execution.moves.recovery import (
 )
 from kafka_steward.execution.moves.reversal import NextAction
 from kafka_steward.execution.moves.reversing import LateRetraction, MoveReversals, ReversalExecutor
+from kafka_steward.execution.moves.rows import MoveRows
 from kafka_steward.execution.moves.skips import record_skips
 from kafka_steward.execution.moves.staging import (
     as_completed_stage,
@@ -63,7 +64,6 @@ from kafka_steward.execution.moves.staging import (
     rests_between_stages,
 )
 from kafka_steward.execution.moves.states import (
-    OPEN,
     Event,
     Held,
     HoldReason,
@@ -106,7 +106,7 @@ class StepResult:
     """
 
     snapshot: Snapshot
-    rows: Sequence[MoveRow]
+    rows: MoveRows
     settled: SettledMoves
     held: Sequence[Held]
     arrived: Mapping[TopicPartition, int]
@@ -128,9 +128,9 @@ class StepResult:
     foreign_note: str = ""
 
     @property
-    def in_flight_rows(self) -> list[MoveRow]:
+    def in_flight_rows(self) -> Sequence[MoveRow]:
         """The submitted moves."""
-        return [row for row in self.rows if row.state is MoveState.SUBMITTED]
+        return self.rows.submitted
 
     @property
     def parts_in_flight(self) -> list[Move]:
@@ -235,7 +235,7 @@ class Step:
     def run(self) -> StepResult:
         """Execute the step. Raises ClusterError, JournalError; LockLost when another process took over."""
         snapshot = self._take_snapshot()
-        findings = observe_moves(self._moves.rows(), snapshot)
+        findings = observe_moves(self._moves.rows().begun, snapshot)
         self._moves.record_observations(findings)
         ended = self._moves.steps_ahead
         over = find_individually_cancelled(findings, self._moves.rows())
@@ -249,12 +249,11 @@ class Step:
         rows = self._moves.rows()
         self._release_unneeded_throttles(rows, snapshot)
         self._maintain_throttles(rows, snapshot)
-        starts = self._starting and any(row.state in OPEN for row in rows)
+        starts = self._starting and bool(rows.open)
         log_dirs = self._fetch_log_dirs(rows, snapshot) if starts else self._fetch_arrived(rows, snapshot)
-        held = self._start_moves(rows, snapshot, log_dirs) if starts else []
-        held = self._give_up_lagging(held, snapshot)
+        held = self._give_up_lagging(self._start_moves(rows, snapshot, log_dirs) if starts else [], snapshot)
         rows = self._moves.rows()
-        arrived = arrived_bytes((row.move for row in rows if row.attempt and not row.state.settled), log_dirs)
+        arrived = arrived_bytes((row.move for row in rows.begun if row.attempt and not row.state.settled), log_dirs)
         progressed = self._moves.steps_ahead > 0
         waiting = self._find_waiting(held, snapshot)
         external_rates, outdone_rates = self._leases.external_rates() if self._throttle != 0 else ([], [])
@@ -281,7 +280,7 @@ class Step:
     def _take_snapshot(self) -> Snapshot:
         """Return what Kafka shows; a stage that waits for replicas that lag counts as complete."""
         snapshot = self._poll()
-        staged = [row for row in self._moves.rows() if row.stage and row.topic_partition in snapshot.partitions]
+        staged = [row for row in self._moves.rows().begun if row.stage and row.topic_partition in snapshot.partitions]
         staged = [row for row in staged if row.topic_partition not in self._memory.refused]
         if not (staged and self._starting):
             return snapshot
@@ -300,26 +299,26 @@ class Step:
         """
         rows = self._moves.rows()
         self._memory.facts.expire(self._fence.now_ms)
-        starts = self._starting and any(row.state in OPEN for row in rows)
-        topics = {row.move.topic for row in rows if starts or row.attempt or row.state is MoveState.SUBMITTED}
+        starts = self._starting and bool(rows.open)
+        topics = {row.move.topic for row in rows.begun} | {move.topic for move in rows.open_kinds if starts}
         self._sees_all = starts and self._memory.facts.needs_look(self._fence.now_ms)
         if self._sees_all:
             return with_hidden_topics(self._cluster, self._cluster.snapshot(), topics)
         return self._cluster.snapshot(sorted(topics | {name.topic for name in self._cluster.reassignments()}))
 
-    def _assess_strain(self, snapshot: Snapshot, rows: Sequence[MoveRow]) -> ClusterStrain:
+    def _assess_strain(self, snapshot: Snapshot, rows: MoveRows) -> ClusterStrain:
         facts = self._memory.facts
         if facts.strain is not None and facts.strain.is_current(self._fence.now_ms) and not self._sees_all:
             return facts.strain
         whole = snapshot if self._sees_all else self._cluster.snapshot()
-        plan = [*self._moves.settled.names, *(row.topic_partition for row in rows)]
+        plan = self._moves.settled.names | rows.places.keys()
         foreign = self._find_foreign(whole, rows)
         return assess_strain(self._context, whole, plan, facts, foreign=foreign, fence=self._fence)
 
-    def _find_foreign(self, whole: Snapshot, rows: Sequence[MoveRow]) -> set[TopicPartition]:
+    def _find_foreign(self, whole: Snapshot, rows: MoveRows) -> set[TopicPartition]:
         """Return the partitions that are being reassigned, and by no unfinished plan of ours."""
         # Between its stages, a move that we have submitted counts as waiting.
-        moved = {row.topic_partition for row in rows if row.attempt and not row.state.settled}
+        moved = {row.topic_partition for row in rows.begun if row.attempt and not row.state.settled}
         others = whole.reassigning.keys() - moved
         if not others:
             return set()
@@ -352,7 +351,7 @@ class Step:
 
     def drop_open_moves(self, snapshot: Snapshot, sentence: str, cause: Cause | None = None) -> None:
         """Drop the moves that are not in flight. Raises ClusterError (`drop_moves`)."""
-        names = [row.topic_partition for row in self._moves.rows() if row.state in OPEN]
+        names = [row.topic_partition for row in self._moves.rows().open]
         self.drop_moves(snapshot, dict.fromkeys(names, sentence), cause)
 
     def drop_moves(
@@ -363,7 +362,7 @@ class Step:
         One that rests between its stages keeps its replicas there. Raises ClusterError: submissions that may still
         begin are cancelled first.
         """
-        rows = [row for row in self._moves.rows() if row.state in OPEN and row.topic_partition in sentences]
+        rows = [row for row in self._moves.rows().open if row.topic_partition in sentences]
         whys = dict(sentences)
         for row in (row for row in rows if row.stage):
             partition = snapshot.partitions.get(name := row.topic_partition)
@@ -375,25 +374,26 @@ class Step:
 
     def _find_waiting(self, held: Sequence[Held], snapshot: Snapshot) -> frozenset[TopicPartition]:
         """Return the held moves that have begun and wait as one in flight does, and by nobody's choice."""
-        rows = {row.topic_partition: row for row in self._moves.rows() if row.stage}
+        rows = {row.topic_partition: row for row in self._moves.rows().begun if row.stage}
         return frozenset(
             name
-            for each in held
+            for each in (held if rows else ())
             if (name := each.topic_partition) in rows
             and not each.code.is_operator_choice
             and (name in self._in_flight or (each.code is HoldReason.OUT_OF_SYNC and _lags(rows[name], snapshot)))
         )
 
-    def _give_up_lagging(self, held: Sequence[Held], snapshot: Snapshot) -> list[Held]:
+    def _give_up_lagging(self, held: Sequence[Held], snapshot: Snapshot) -> Sequence[Held]:
         """Drop the stalled moves that wait for a replica that lags, as a cancel would; return the other held ones."""
         lagging = {each.topic_partition for each in held if each.code is HoldReason.OUT_OF_SYNC} & self._stalled
+        if not lagging:
+            return held
         self.drop_moves(snapshot, dict.fromkeys(lagging, INDIVIDUAL_CANCEL[Cause.STALLED]), Cause.STALLED)
         return [each for each in held if each.topic_partition not in lagging]
 
     def _select_cancels(self, snapshot: Snapshot) -> list[tuple[MoveRow, str, Cause]]:
         """Return the moves in flight that are to be cancelled now, each with the reason."""
-        submitted = [row for row in self._moves.rows() if row.state is MoveState.SUBMITTED]
-        in_flight = [row for row in submitted if phase_of(row) is not Phase.CANCELLING]
+        in_flight = [row for row in self._moves.rows().submitted if phase_of(row) is not Phase.CANCELLING]
         verdicts = self._reversals.judge(in_flight, snapshot)
         able = [row for row in in_flight if verdicts[row.topic_partition].action is NextAction.CANCEL]
         unable = [row for row in in_flight if verdicts[row.topic_partition].action is NextAction.FORBIDDEN]
@@ -412,8 +412,8 @@ class Step:
         hung = [row for row in able if row.topic_partition in self._stalled and row not in lost]
         return [*died, *((row, f"no progress for {self._settings.stall_after:.0f} s", Cause.STALLED) for row in hung)]
 
-    def _release_unneeded_throttles(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> None:
-        to_come = [row.move for row in rows if not row.state.settled] if self._starting else []
+    def _release_unneeded_throttles(self, rows: MoveRows, snapshot: Snapshot) -> None:
+        to_come = [*rows.open_kinds, *(row.move for row in rows.submitted)] if self._starting else []
         in_flight = _parts_in_flight(rows, snapshot)
         need = throttle_demand(in_flight, to_come, leaders=self._settings.throttle_leaders)
         if self._throttle == 0:
@@ -424,25 +424,26 @@ class Step:
             self._memory.lists_released_ms = self._fence.now_ms
         self._leases.release(need, snapshot.live, lists=lists)
 
-    def _maintain_throttles(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> None:
+    def _maintain_throttles(self, rows: MoveRows, snapshot: Snapshot) -> None:
         """Set throttles again that were cleared externally while needed, and apply a changed rate to the brokers."""
-        if self._throttle == 0 or all(row.state.settled for row in rows):
+        if self._throttle == 0 or not rows.unsettled:
             return
         # The settings of a topic that we may not describe are refused as well: its throttles are left as they are.
         moves = [move for move in _parts_in_flight(rows, snapshot) if move.topic not in snapshot.hidden]
         need = throttle_demand(moves, leaders=self._settings.throttle_leaders)
         self._leases.ensure(need, self._throttle, snapshot.live, copies_of(moves, snapshot))
 
-    def _fetch_log_dirs(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> Mapping[int, BrokerLogDirs]:
-        brokers = {broker for row in rows if not row.state.settled for broker in row.move.adding} & snapshot.live
+    def _fetch_log_dirs(self, rows: MoveRows, snapshot: Snapshot) -> Mapping[int, BrokerLogDirs]:
+        to_come = (*rows.open_kinds, *(row.move for row in rows.submitted))
+        brokers = {broker for move in to_come for broker in move.adding} & snapshot.live
         answers = self._cluster.log_dirs(sorted(brokers)) if brokers else {}
         self._fence.check_after_wait()  # brokers may take most of the lock's lifetime to answer
         return self._memory.facts.keep_log_dirs(answers, brokers, rows, self._fence.now_ms)
 
-    def _fetch_arrived(self, rows: Sequence[MoveRow], snapshot: Snapshot) -> Mapping[int, BrokerLogDirs]:
+    def _fetch_arrived(self, rows: MoveRows, snapshot: Snapshot) -> Mapping[int, BrokerLogDirs]:
         """Return the bytes of the moves in flight on the brokers that receive them, and nothing else of the brokers."""
         held: dict[int, list[TopicPartition]] = {}
-        for row in rows:
+        for row in rows.begun:
             for broker in row.move.adding & snapshot.live if row.attempt and not row.state.settled else ():
                 held.setdefault(broker, []).append(row.topic_partition)
         found: dict[int, dict[TopicPartition, int]] = {}
@@ -450,10 +451,7 @@ class Step:
             found.setdefault(broker, {})[name] = size
         return {broker: BrokerLogDirs(sizes) for broker, sizes in found.items()}
 
-    def _start_moves(
-        self, rows: Sequence[MoveRow], snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]
-    ) -> list[Held]:
-        waiting = [row for row in rows if row.state in OPEN]
+    def _start_moves(self, rows: MoveRows, snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]) -> list[Held]:
         inputs = load_preflight_inputs(
             self._context,
             self._record,
@@ -464,7 +462,7 @@ class Step:
             facts=self._memory.facts,
             fence=self._fence,
         )
-        verdicts = self._memory.verdicts.judge(waiting, inputs)
+        verdicts = self._memory.verdicts.judge(rows.open, inputs)
         held = self._name_changing_plans(verdicts.held, snapshot)
         released = [row for row in verdicts.ready if row.state is not MoveState.WAITING]
         decisions = [Decision(row, Event.RELEASE) for row in released]
@@ -506,17 +504,17 @@ class Step:
             unclean=move.topic in inputs.unclean,
         )
 
-    def _admit_ready_moves(self, ready: Sequence[Move], rows: Sequence[MoveRow], inputs: PreflightInputs) -> Admission:
+    def _admit_ready_moves(self, ready: Sequence[Move], rows: MoveRows, inputs: PreflightInputs) -> Admission:
         settings, snapshot = self._settings, inputs.snapshot
         barrier = settings.window == "chunk"
         pause_ms = int(settings.chunk_pause * 1000)
         if barrier and chunk_pause_left_ms(rows, self._moves.settled, pause_ms=pause_ms, now_ms=self._fence.now_ms):
             return Admission([], {})
-        may = {row.topic_partition for row in select_chunk_moves(rows, barrier=barrier)}
         leaders = {move.topic_partition: snapshot.partitions[move.topic_partition].leader for move in ready}
         strained = self._assess_pressure(ready, leaders)
         limits = self._current_limits()
-        chosen = [move for move in ready if move.topic_partition in may]
+        may = {row.topic_partition for row in select_chunk_moves(rows, barrier=barrier)} if barrier else None
+        chosen = [move for move in ready if may is None or move.topic_partition in may]
         transfers = partial(
             active_transfers,
             snapshot,
@@ -659,9 +657,9 @@ def _lags(row: MoveRow, snapshot: Snapshot) -> bool:
     return frozenset(row.move.after) - partition.isr <= snapshot.live - partition.offline
 
 
-def _parts_in_flight(rows: Sequence[MoveRow], snapshot: Snapshot) -> list[Move]:
+def _parts_in_flight(rows: MoveRows, snapshot: Snapshot) -> list[Move]:
     found = snapshot.partitions
-    return [part_in_flight(row, found.get(row.topic_partition)) for row in rows if row.state is MoveState.SUBMITTED]
+    return [part_in_flight(row, found.get(row.topic_partition)) for row in rows.submitted]
 
 
 def _error_message(error: ClusterError) -> str:

@@ -16,6 +16,7 @@ from kafka_steward.execution.moves.in_flight import delete_in_flight, record_in_
 from kafka_steward.execution.moves.memory import KnownMoves, SettledMoves
 from kafka_steward.execution.moves.observe import CAUSES, TRANSITION_OF, Observation, ObservedState
 from kafka_steward.execution.moves.recovery import describe_actor, find_changing_plan
+from kafka_steward.execution.moves.rows import MoveRows
 from kafka_steward.execution.moves.staging import stage_number, stage_text
 from kafka_steward.execution.moves.states import Event, Held, next_state, phase_of
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
@@ -67,19 +68,19 @@ class MoveStore:
         self._record = record
         self._who = who
         self._fence = fence
-        self._rows: list[MoveRow] | None = None
+        self._rows: MoveRows | None = None
         #: The places of the partitions in `_rows`.
         self._places: dict[TopicPartition, int] = {}
         self.steps_ahead = 0
 
-    def rows(self) -> list[MoveRow]:
+    def rows(self) -> MoveRows:
         """Return the moves of the plan that had not settled when they were read, in plan order.
 
         They are read once: only this step can change them, and its own changes are made to them, too.
         """
         if self._rows is None:
             self._rows = self._known.read_unsettled(self._journal.plans, self._plan, self._record, self._fence)
-            self._places = {row.topic_partition: place for place, row in enumerate(self._rows)}
+            self._places = self._rows.places
         return self._rows
 
     @property
@@ -312,7 +313,7 @@ class MoveStore:
             said = detail if isinstance(detail, str) else detail[name]
             place = self._places[name]
             current[place] = current[place].with_state(state, said, now_ms=now_ms, **more)
-        self._rows = current
+        self._rows = MoveRows(current)
 
 
 def _split_into_transactions(things: Sequence[Any], number: int = _AT_ONCE) -> Iterator[Sequence[Any]]:

@@ -38,7 +38,8 @@ from kafka_steward.execution.moves.recovery import (
     sample_lag,
     stall_message,
 )
-from kafka_steward.execution.moves.states import OPEN, HoldReason, bytes_to_copy, was_cancelled
+from kafka_steward.execution.moves.rows import MoveRows
+from kafka_steward.execution.moves.states import OPEN, HoldReason, was_cancelled
 from kafka_steward.execution.moves.step import Step, StepMemory, StepResult
 from kafka_steward.execution.plans.cancel import consume_cancel_signal
 from kafka_steward.execution.plans.lifecycle import completion_of, end_plan, purge_old_plans, resume_plan
@@ -304,7 +305,7 @@ class PlanRunner:
         )
         try:
             stepped = step.run()
-            ended = not record.status.finished and all(row.state.settled for row in stepped.rows)
+            ended = not record.status.finished and not stepped.rows.unsettled
             leased_brokers = step.release_throttles(stepped) if ended else ()
             rows = self._journal.plans.rows(self._digest) if ended else ()
             found = step.ending_snapshot(stepped, {row.move.topic for row in rows})
@@ -315,7 +316,7 @@ class PlanRunner:
             return self._record_failure(record, fence, error)
         if ended:
             unreleased = step.refused_releases
-            ending = replace(stepped, rows=rows, settled=SettledMoves(), snapshot=found)
+            ending = replace(stepped, rows=MoveRows(rows), settled=SettledMoves(), snapshot=found)
             return self._end_plan(record, fence, ending, leased_brokers, unreleased, cancelling=bool(cancelling))
         # What the last heal has tried as often as it may is held again: one attempt suffices.
         attempts = 1 if record.repeats else self._settings.max_attempts
@@ -561,7 +562,7 @@ class PlanRunner:
 
     def _measure_transfer(self, stepped: StepResult, now_ms: int) -> tuple[TransferRate, tuple[TopicPartition, ...]]:
         done = stepped.settled.bytes_copied
-        done += sum(bytes_to_copy(row.move) for row in stepped.rows if row.state is MoveState.COMPLETED)
+        done += stepped.rows.bytes_to_copy[MoveState.COMPLETED]
         done += count_progress_bytes((row.move for row in stepped.in_flight_rows), stepped.arrived)
         self._track = (self._track or TransferRate(now_ms, done)).update(
             now_ms,

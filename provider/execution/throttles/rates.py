@@ -262,10 +262,9 @@ def throttle_demand(copying: Iterable[Move], ahead: Iterable[Move] = (), *, lead
     for move in copying:
         for side, brokers in _throttled_brokers_by_side(move, leaders):
             entries.setdefault((move.topic, side), set()).update(f"{move.partition}:{broker}" for broker in brokers)
-    alike = {(move.before, move.adding): move for move in chain(copying, ahead)}
     rates = {
         (broker, side)
-        for move in alike.values()
+        for move in chain(copying, ahead)
         for side, brokers in _throttled_brokers_by_side(move, leaders)
         for broker in brokers
     }
