@@ -123,8 +123,9 @@ class Postgres(Dialect):
 
     reading_options: ClassVar[Mapping[str, Any]] = {"postgresql_readonly": True}
     clock = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
+    # DISTINCT, without which a join would carry the numbers of the whole topic along with each of them.
     select_names = (
-        "SELECT named.key, CAST(number.value AS BIGINT) FROM json_each(CAST(:names AS json)) named "
+        "SELECT DISTINCT named.key, CAST(number.value AS BIGINT) FROM json_each(CAST(:names AS json)) named "
         "CROSS JOIN json_array_elements_text(named.value) number"
     )
 
