@@ -63,7 +63,8 @@ def _move_row(record: PlanRecord) -> dict[str, Any]:
     where = {"cluster_id": record.cluster_id, "plan": record.digest, "topic": "t", "partition": 0}
     moved = {"before": (1, 2, 3), "after": (4, 2, 3), "chunk": 0, "position": 0, "purpose": "broker_failed"}
     state = {"state": "completed", "detail": "", "attempt": 1, "isr_seen": True, "stage": 0, "unacknowledged": False}
-    return {**where, **moved, **state, "submitted_ms": record.published_ms, "settled_ms": record.stepped_ms}
+    times = {"submitted_ms": record.published_ms, "settled_ms": record.stepped_ms}
+    return {**where, **moved, **state, **times, "refused": 0}
 
 
 def _audit_row(record: PlanRecord, action: str) -> dict[str, Any]:

@@ -44,6 +44,7 @@ class MemoryMoves:
         stage: int | None = None,
         cause: Cause | None = None,
         unacknowledged: bool | None = None,
+        refused: int | None = None,
         action: Action | None = None,
         who: Actor | None = None,
     ) -> int:
@@ -78,6 +79,7 @@ class MemoryMoves:
                 stage=stage,
                 cause=cause,
                 unacknowledged=unacknowledged,
+                refused=refused,
             )
         return len(known)
 

@@ -277,11 +277,13 @@ class Plans:
         stage: int | None = None,
         cause: Cause | None = None,
         unacknowledged: bool | None = None,
+        refused: int | None = None,
         action: Action | None = None,
         who: Actor | None = None,
     ) -> None:
-        """Set the state of some partitions; `attempt`, `isr_seen`, `stage` and `unacknowledged` are kept if None.
+        """Set the state of some partitions.
 
+        `attempt`, `isr_seen`, `stage`, `unacknowledged` and `refused` are kept if None.
         `detail` is one text for all partitions, or one per partition. With `action`, an audit row of each records the
         decision by `who`, with its detail as the reason. A chunk whose partitions are all settled is deleted (KIP-46).
 
@@ -293,7 +295,7 @@ class Plans:
             if fence is not None:
                 fence.check()
             kept: dict[str, Any] = {"attempt": attempt, "isr_seen": isr_seen, "unacknowledged": unacknowledged}
-            kept |= {"phase": phase, "stage": stage, "cause": cause, "action": action, "who": who}
+            kept |= {"refused": refused, "phase": phase, "stage": stage, "cause": cause, "action": action, "who": who}
             if self._table.set_state(digest, partitions, state, detail, **kept) != len(set(partitions)):
                 raise self._unknown_partition_error(digest, partitions)
             if state.settled:

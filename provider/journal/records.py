@@ -395,8 +395,9 @@ class Cause(str, Enum):
 class MoveRow:
     """One partition of a plan. Times are by the journal's clock, in milliseconds since 1970.
 
-    `attempt` counts submissions, and `submitted_ms` is the time of the last one. `isr_seen` is True once the ISR was
-    observed to contain the whole target. `detail` is for users only; decisions use typed fields: `phase` of a submitted
+    `attempt` counts submissions, and `submitted_ms` is the time of the last one. `refused` counts those of them that
+    Kafka refused, or that were not sent, since it accepted one. `isr_seen` is True once the ISR was observed to contain
+    the whole target. `detail` is for users only; decisions use typed fields: `phase` of a submitted
     move, None otherwise; `stage`, the number of the stage that was submitted last (`moves.staging`), 0 if the whole
     move is one stage; and `cause`. `unacknowledged` is True if Kafka has not answered a submission, which may therefore
     still start.
@@ -413,11 +414,17 @@ class MoveRow:
     stage: int = 0
     cause: Cause | None = None
     unacknowledged: bool = False
+    refused: int = 0
 
     @property
     def topic_partition(self) -> TopicPartition:
         """The partition that is moved."""
         return self.move.topic_partition
+
+    @property
+    def may_have_begun(self) -> bool:
+        """True if Kafka may have carried out one of its submissions."""
+        return self.attempt > self.refused
 
     def with_state(
         self,
@@ -431,6 +438,7 @@ class MoveRow:
         stage: int | None = None,
         cause: Cause | None = None,
         unacknowledged: bool | None = None,
+        refused: int | None = None,
     ) -> MoveRow:
         """Return the row after `Plans.set_move_states` with the same values at `now_ms`."""
         submits = state is MoveState.SUBMITTED and attempt is not None
@@ -446,6 +454,7 @@ class MoveRow:
             self.stage if stage is None else stage,
             cause,
             self.unacknowledged if unacknowledged is None else unacknowledged,
+            self.refused if refused is None else refused,
         )
 
 

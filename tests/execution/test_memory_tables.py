@@ -37,6 +37,7 @@ marks = st.tuples(
             "stage": st.integers(0, 2),
             "cause": st.none() | st.sampled_from(Cause),
             "unacknowledged": st.none() | st.booleans(),
+            "refused": st.none() | st.integers(0, 2),
             "action": st.none() | st.sampled_from([Action.HOLD, Action.DROP]),
             "who": st.none() | st.just(Actor(dag_id="heal", try_number=2)),
         }

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.errors import KafkaRefused, PlanError
+from kafka_steward.errors import ClusterError, KafkaRefused, KafkaTimeout, PlanError
+from kafka_steward.execution.moves.in_flight import list_in_flight
 from kafka_steward.execution.moves.progress import Progress
 from kafka_steward.execution.moves.skips import SkippedPartition
 from kafka_steward.execution.plans.drive import DrivePolicy, run_to_end
@@ -157,11 +159,35 @@ def test_what_never_reached_kafka_is_not_said_to_be_back(monkeypatch: pytest.Mon
     )
     assert world.step().sentence == "Broker 4 does not respond, so its throttle cannot be set."
     monkeypatch.undo()
-    assert [row.attempt for row in world.rows()] == [1]
+    (row,) = world.rows()
+    assert (row.state, row.attempt, row.may_have_begun) == (MoveState.WAITING, 1, False)
+    assert list_in_flight(world.journal.mailbox) == {}
     finished(world, undo(world))
     found = verify_undone(simulator, world.journal, world.digest)
     assert (found.ok, found.returned) == (True, ())
     assert found.sentence == f"Plan {world.digest[:12]} had started to move nothing that can go back."
+
+
+def test_a_move_may_have_begun_unless_kafka_refused_all_that_was_sent_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123")
+    moves = [move("t-0", "123", "423")]
+    world = World(simulator, memory_journal(simulator), moves, settings=RULES, auto_generated=False)
+    name, error = TopicPartition("t", 0), KafkaRefused(39, "INVALID_REPLICA_ASSIGNMENT", "It is refused.")
+
+    def answers(answer: dict[TopicPartition, KafkaRefused] | ClusterError) -> tuple[int, int, bool]:
+        """Submit it once more, with this answer."""
+        with monkeypatch.context() as patch:
+            patch.setattr(simulator, "alter", Mock(side_effect=[answer]))
+            world.step()
+        (row,) = world.rows()
+        return row.attempt, row.refused, row.may_have_begun
+
+    assert answers({name: error}) == (1, 1, False)
+    assert answers(KafkaTimeout("no answer")) == (2, 1, True)
+    assert answers({name: error}) == (3, 2, True)
+    world.step()
+    (row,) = world.rows()
+    assert (row.attempt, row.refused, row.phase) == (4, 0, Phase.ACCEPTED)
 
 
 def test_what_never_reached_kafka_is_no_part_that_was_reverted(monkeypatch: pytest.MonkeyPatch) -> None:

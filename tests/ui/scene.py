@@ -361,6 +361,7 @@ def _moves(scene: Scene) -> Iterator[Mapping[str, Any]]:
             "stage": 0,
             "cause": None,
             "unacknowledged": False,
+            "refused": 0,
         }
 
 

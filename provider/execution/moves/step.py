@@ -610,11 +610,15 @@ class Step:
         rows = self._moves.record_submission(
             [row for row in self._moves.rows() if row.topic_partition in stages], stages
         )
-        if self._throttle:
-            need = throttle_demand(admitted.moves, leaders=self._settings.throttle_leaders)
-            self._leases.acquire(need, self._throttle, copies_of(admitted.moves, snapshot))
         by_name = {row.topic_partition: row for row in rows}
-        unplaced = self._name_directories(admitted, by_name) if admitted.directories else {}
+        try:
+            if self._throttle:
+                need = throttle_demand(admitted.moves, leaders=self._settings.throttle_leaders)
+                self._leases.acquire(need, self._throttle, copies_of(admitted.moves, snapshot))
+            unplaced = self._name_directories(admitted, by_name) if admitted.directories else {}
+        except ClusterError:
+            self._moves.record_unsent(rows)
+            raise
         entries = {
             name: [self._moves.build_submit_record(row, stages[name])]
             for name, row in by_name.items()

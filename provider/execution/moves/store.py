@@ -164,9 +164,13 @@ class MoveStore:
     def record_refused(self, rows: Sequence[MoveRow], held: Sequence[Held]) -> None:
         """Record that Kafka refused these moves; they may be submitted later."""
         with self._journal.transaction():
-            self._delete_documents(rows)
             sentences = {row.topic_partition: why.sentence for row, why in zip(rows, held, strict=True)}
-            self._apply_event(rows, Event.REFUSE, sentences, unacknowledged=False)
+            self._apply_unmade(rows, Event.REFUSE, sentences, unacknowledged=False)
+
+    def record_unsent(self, rows: Sequence[MoveRow]) -> None:
+        """Record that these moves were not submitted: what comes before has failed."""
+        with self._journal.transaction():
+            self._apply_unmade(rows, *TRANSITION_OF[ObservedState.NOT_STARTED])
 
     def record_cancelling(self, cancels: Sequence[tuple[MoveRow, str, Cause | None]]) -> None:
         """Record that these moves are about to be cancelled, or rolled back from their `stage`, and the reason.
@@ -256,8 +260,17 @@ class MoveStore:
                 phase=Phase.ACCEPTED,
                 stage=stage,
                 unacknowledged=False,
+                refused=0,
                 **more,
             )
+
+    def _apply_unmade(
+        self, rows: Sequence[MoveRow], event: Event, detail: str | Mapping[TopicPartition, str], **more: Any
+    ) -> None:
+        """Apply the event of moves whose last submission never reached Kafka, or was refused."""
+        self._delete_documents(rows)
+        for refused, several in _group_by(rows, lambda row: row.refused):
+            self._apply_event(several, event, detail, refused=refused + 1, **more)
 
     def _audit_event(
         self,

@@ -17,7 +17,7 @@ from kafka_steward.execution.moves.skips import SkippedPartition, read_skips, re
 from kafka_steward.execution.moves.states import DONE, final_status
 from kafka_steward.execution.plans.slot import claim_slot, refuse_taken_slot, release_slot
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code, Outcome
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import plan_digest, plan_table
@@ -94,8 +94,7 @@ def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
     alone, rows = find_left_alone(journal, record.digest), journal.plans.rows(undone.digest)
     names = {(each.topic, each.partition) for each in alone}
     went_back = any(row.state in DONE for row in journal.plans.rows(record.digest)) or any(
-        row.cause is Cause.REQUESTED and row.topic_partition not in names
-        for row in find_begun_moves(journal, undone.digest, rows)
+        row.may_have_begun and row.cause is Cause.REQUESTED and row.topic_partition not in names for row in rows
     )
     before = _status_without_rollback(journal, undone)
     # A plan that had failed before anything of it was to be reverted has failed still.
@@ -118,19 +117,6 @@ def _not_reverted_reason(rows: Sequence[MoveRow], before: PlanStatus, alone: Col
     if before is PlanStatus.FAILED:
         return f"not reverted: {why}, and it had failed: 0 of {counted(len(rows), 'partition')} moved"
     return f"not reverted: {why}{'' if any(row.state in DONE for row in rows) else ', and it had moved none'}"
-
-
-def find_begun_moves(journal: Journal, digest: str, rows: Sequence[MoveRow]) -> list[MoveRow]:
-    """Return the moves that may have reached Kafka: an attempt may end before that, with the throttle of its broker."""
-    begun = [row for row in rows if row.attempt]
-    if not any(row.state is MoveState.DROPPED for row in begun):
-        return begun
-    submitted = {
-        (row.entry.topic, row.entry.partition)
-        for row in journal.audit.rows(plan=digest, action=Action.SUBMIT)
-        if row.outcome is not Outcome.REFUSED
-    }
-    return [row for row in begun if row.state is not MoveState.DROPPED or row.topic_partition in submitted]
 
 
 def find_left_alone(journal: Journal, rollback: str | None) -> tuple[SkippedPartition, ...]:

@@ -25,7 +25,7 @@ from kafka_steward.execution.moves.recovery import (
 )
 from kafka_steward.execution.moves.skips import SkippedPartition, read_skips
 from kafka_steward.execution.moves.staging import is_between_stages
-from kafka_steward.execution.plans.rollback import find_begun_moves, find_left_alone
+from kafka_steward.execution.plans.rollback import find_left_alone
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.throttles.leases import list_leased_rates
 from kafka_steward.execution.throttles.rates import RELEASED_LATER, ThrottleSide
@@ -172,7 +172,7 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> UndoVe
     snapshot = with_hidden_topics(cluster, cluster.snapshot(), {row.move.topic for row in rows})
     alone = find_left_alone(journal, record.rolled_back_by)
     later = journal.plans.submissions_by_others(digest, [row.topic_partition for row in rows if row.attempt])
-    begun = find_begun_moves(journal, digest, rows)
+    begun = [row for row in rows if row.may_have_begun]
     expected, others = _split_expected_moves(record, begun, alone, snapshot, later)
     log_dirs = cluster.log_dirs(sorted({broker for row in expected for broker in row.move.adding} & snapshot.live))
     wrong = find_unrestored_partitions(expected, snapshot, log_dirs)

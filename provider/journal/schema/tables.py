@@ -201,6 +201,7 @@ plan_move = sa.Table(
     _number_column("stage"),
     sa.Column("cause", enum_type(Cause)),
     sa.Column("unacknowledged", sa.Boolean, nullable=False),
+    _number_column("refused"),
     # In SQLite only, for the page. PostgreSQL counts fast enough without it; and without statistics of a new plan it
     # may use an index that begins with the plan for each row of the plan, and read all other rows.
     sa.Index("steward_plan_move_state", "cluster_id", "plan", "state", "topic", "partition").ddl_if(dialect="sqlite"),

@@ -101,14 +101,15 @@ class MoveTable:
         stage: int | None = None,
         cause: Cause | None = None,
         unacknowledged: bool | None = None,
+        refused: int | None = None,
         action: Action | None = None,
         who: Actor | None = None,
     ) -> int:
         """Set the state of some rows, and return the number of rows that exist.
 
-        `attempt`, `isr_seen`, `stage` and `unacknowledged` are kept if None is passed. Only a submission passes
-        `attempt`, and sets the time of submission. `detail` is one text for all partitions, or one per partition. With
-        `action`, an audit row of each records the decision by `who`, with its detail as the reason.
+        `attempt`, `isr_seen`, `stage`, `unacknowledged` and `refused` are kept if None is passed. Only a submission
+        passes `attempt`, and sets the time of submission. `detail` is one text for all partitions, or one per
+        partition. With `action`, an audit row of each records the decision by `who`, with its detail as the reason.
 
         Thousands of moves may change at once, mostly for one reason: one statement changes all whose details differ
         in their names alone.
@@ -120,6 +121,7 @@ class MoveTable:
         if state is MoveState.SUBMITTED and attempt is not None:
             changes["submitted_ms"] = now_ms()
         kept = {"attempt": attempt, "isr_seen": isr_seen, "stage": stage, "unacknowledged": unacknowledged}
+        kept["refused"] = refused
         changes |= {name: value for name, value in kept.items() if value is not None}
         named = sa.text(self.database.dialect.select_names).columns(_move.c.topic, _move.c.partition)
         these = self._plan_condition(digest) & sa.tuple_(_move.c.topic, _move.c.partition).in_(named)
