@@ -228,6 +228,13 @@ class SkippedPartitions:
 
 
 @dataclass(frozen=True)
+class ReleasedThrottles:
+    """What a plan had added to the lists of throttled replicas, and has released: entries by topic."""
+
+    entries: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
 class TaskRequest:
     """The requests of a task of a run: the plan of the last one, empty without one, and a number for each.
 
@@ -484,6 +491,7 @@ THROTTLE_LEASES: Noun[LeaseKey, ThrottleLease] = Noun("throttle_leases", Throttl
 PENDING_REPLICAS: Noun[TopicPartition, PendingReplicas] = Noun("pending_replicas", PendingReplicas, parse_partition)
 #: By the digest of the plan.
 SKIPPED_PARTITIONS: Noun[str, SkippedPartitions] = Noun("skipped_partitions", SkippedPartitions)
+RELEASED_THROTTLES: Noun[str, ReleasedThrottles] = Noun("released_throttles", ReleasedThrottles)
 TASK_REQUESTS: Noun[str, TaskRequest] = Noun("task_requests", TaskRequest)
 #: By the event that its execution is: "request" or "cancel".
 ACCEPTED_DOCUMENTS: Noun[str, AcceptedDocument] = Noun("accepted_documents", AcceptedDocument)

@@ -1,6 +1,6 @@
 """Retention: old rows of the audit trail are moved to a file; data that nobody reads any more is deleted.
 
-That data is quarantined documents, and the requests of tasks.
+That data is quarantined documents, the requests of tasks, and throttles that were released.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from kafka_steward.errors import JournalError, RequestError
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, StoredAuditRecord
 from kafka_steward.journal.listing import QUARANTINE
-from kafka_steward.journal.records import TASK_REQUESTS
+from kafka_steward.journal.records import RELEASED_THROTTLES, TASK_REQUESTS
 from kafka_steward.journal.store import Journal
 
 
@@ -72,6 +72,6 @@ def _write_archive(
 
 
 def delete_old_rows(journal: Journal, before_ms: int) -> None:
-    """Delete documents that were quarantined, and requests made, before `before_ms` of the journal's clock."""
-    for noun in (QUARANTINE.name, TASK_REQUESTS.name):
+    """Delete what was quarantined, requested by tasks, or released before `before_ms` of the journal's clock."""
+    for noun in (QUARANTINE.name, TASK_REQUESTS.name, RELEASED_THROTTLES.name):
         journal.state.purge(noun, before_ms)

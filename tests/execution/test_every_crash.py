@@ -142,6 +142,7 @@ def verify_nothing_left(place: Place) -> None:
         "step_lock",
         "task_requests",
         "skipped_partitions",
+        "released_throttles",
         "accepted_documents",
     }
     assert PlanSlot(place.state).holders() == ()

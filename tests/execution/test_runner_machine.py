@@ -326,6 +326,7 @@ class RunnerMachine(RuleBasedStateMachine):
             "unsettled",
             "task_requests",
             "skipped_partitions",
+            "released_throttles",
         }
         assert PlanSlot(self.place.state).holders() == ()
         lists = {topic: of[FOLLOWERS] for topic, of in self.simulator.topic_settings.items() if FOLLOWERS in of}

@@ -19,16 +19,18 @@ from kafka_steward.execution.plans.lifecycle import (
     Scope,
     abandon_plan,
     change_plan_throttle,
+    purge_old_plans,
     request_cancel,
     throttle_message,
 )
 from kafka_steward.execution.plans.rollback import find_unfinished_cancels, publish_rollback
 from kafka_steward.execution.plans.undo_verification import UndoVerification, find_unrestored_partitions, verify_undone
 from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Outcome
 from kafka_steward.journal.mailbox import read_one
-from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanStatus
+from kafka_steward.journal.records import RELEASED_THROTTLES, Cause, MoveRow, MoveState, Phase, PlanStatus
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner, undo_of
 from tests.documents import create_document
@@ -115,6 +117,18 @@ def test_in_the_middle_everything_goes_back_order_and_throttles_included(world: 
     assert world.record(back).reason.endswith("is complete: 1 of 1 partition moved.")
     assert stepper.left_alone == ()
     is_as_it_was(world)
+
+
+def test_a_throttle_that_was_released_and_is_set_is_found_as_long_as_its_plan_is_kept(world: World) -> None:
+    finished(world, undo(world))
+    settings, key = world.simulator.topic_settings["t"], ThrottleSide.FOLLOWER.replicas_key
+    settings[key] = "1:4,3:3"  # the second is somebody else's
+    found = verify_undone(world.simulator, world.journal, world.digest)
+    assert (found.ok, found.throttles) == (False, (f"{key} of t has 1:4",))
+    assert len(world.journal.rows(RELEASED_THROTTLES).all()) == 2, "the plan's, and its rollback's"
+    world.simulator.now_ms += 366 * 86_400_000
+    purge_old_plans(world.journal, RULES)
+    assert world.journal.rows(RELEASED_THROTTLES).all() == []
 
 
 def test_a_live_broker_that_does_not_say_what_it_keeps_is_no_proof(

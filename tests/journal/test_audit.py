@@ -348,7 +348,7 @@ def test_a_plan_in_lines() -> None:
 def test_only_what_is_shown_is_read_from_the_trail() -> None:
     """What a program decides by is a column or a row of its own.
 
-    Leases number their rows by those that they wrote. The verification of a rollback finds which throttles to check.
+    Leases read only the numbers of the rows that they wrote, which nothing but their next rows has.
     """
     read = re.compile(r"audit\.(rows|pages)\(")
     root = Path(__file__).parents[2]
@@ -360,7 +360,6 @@ def test_only_what_is_shown_is_read_from_the_trail() -> None:
         "provider/cli/show.py",
         "provider/demo/story.py",
         "provider/document_api/request_status.py",
-        "provider/execution/plans/undo_verification.py",
         "provider/execution/throttles/leases.py",
         "provider/journal/copy.py",
         "provider/journal/retention.py",

@@ -29,8 +29,17 @@ from kafka_steward.execution.plans.rollback import find_left_alone
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.throttles.leases import list_leased_rates
 from kafka_steward.execution.throttles.rates import RELEASED_LATER, ThrottleSide
-from kafka_steward.journal.audit import Action, Code, Outcome
-from kafka_steward.journal.records import THROTTLE_LEASES, Cause, LeaseKey, MoveRow, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.audit import Code
+from kafka_steward.journal.records import (
+    RELEASED_THROTTLES,
+    THROTTLE_LEASES,
+    Cause,
+    LeaseKey,
+    MoveRow,
+    MoveState,
+    PlanRecord,
+    PlanStatus,
+)
 from kafka_steward.journal.store import Journal
 
 #: Partitions of each kind that are listed in full; the rest is counted.
@@ -299,38 +308,27 @@ def _find_remaining_throttles(
     cluster: ClusterPort, journal: Journal, plans: Sequence[str], live: frozenset[int]
 ) -> tuple[list[str], list[str]]:
     """Return the throttles that these plans set and that are still set, and their throttle leases on dead brokers."""
-    rows = [row for plan in plans for row in journal.audit.rows(plan=plan, action=Action.THROTTLE)]
-    set_by_us = [row.entry for row in rows if row.outcome is not Outcome.REFUSED]
-    topics = sorted({entry.topic for entry in set_by_us if entry.topic is not None})
     keys = [side.replicas_key for side in ThrottleSide]
-    lists, unreadable = readable_topic_configs(cluster, topics, keys, own_only=True)
+    leases = {row.key: row.value.entries for row in journal.rows(THROTTLE_LEASES).all() if row.key.setting in keys}
+    leased = {(plan, key.name, e) for key, of in leases.items() for plan, several in of.items() for e in several}
+    others = {(topic, entry) for plan, topic, entry in leased if plan not in plans}
+    set_by_us = {(topic, entry) for plan, topic, entry in leased if plan in plans}
+    for row in filter(None, map(journal.rows(RELEASED_THROTTLES).get, plans)):
+        set_by_us |= {(topic, entry) for topic, several in row.value.entries.items() for entry in several}
+    lists, unreadable = readable_topic_configs(cluster, sorted({topic for topic, _ in set_by_us}), keys, own_only=True)
     # As long as a lease is recorded, its entries count as set.
-    leases = _read_leased_entries(journal)
     lists |= {topic: _entries_of(leases, topic, plans) for topic in unreadable}
-    others = {
-        (key.name, entry)
-        for key, of in leases.items()
-        for plan, entries in of.items()
-        for entry in entries
-        if plan not in plans
-    }
     left = [
-        f"{key} of {entry.topic} has {text}"
-        for entry in set_by_us
+        f"{key} of {topic} has {entry}"
+        for topic, entry in set_by_us - others
         for key in keys
-        if (text := f"{entry.partition}:{entry.broker}") in parse_list(lists.get(entry.topic or "", {}).get(key))
-        and (entry.topic, text) not in others
+        if entry in parse_list(lists.get(topic, {}).get(key))
     ]
     rates = [(broker, f"{side.rate_key} of broker {broker}") for broker, side in list_leased_rates(journal, plans)]
     return (
         sorted({*left, *(name for broker, name in rates if broker in live)}),
         sorted({name for broker, name in rates if broker not in live}),
     )
-
-
-def _read_leased_entries(journal: Journal) -> dict[LeaseKey, Mapping[str, tuple[str, ...]]]:
-    """Return the leased entries of each setting, by plan."""
-    return {row.key: row.value.entries for row in journal.rows(THROTTLE_LEASES).all()}
 
 
 def _entries_of(

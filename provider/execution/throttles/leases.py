@@ -49,7 +49,14 @@ from kafka_steward.execution.throttles.rates import (
     stricter_external_rates,
 )
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
-from kafka_steward.journal.records import THROTTLE_LEASES, LeaseKey, PlanRecord, ThrottleLease
+from kafka_steward.journal.records import (
+    RELEASED_THROTTLES,
+    THROTTLE_LEASES,
+    LeaseKey,
+    PlanRecord,
+    ReleasedThrottles,
+    ThrottleLease,
+)
 from kafka_steward.journal.state import Row
 from kafka_steward.journal.store import Journal
 
@@ -249,15 +256,15 @@ class ThrottleLeases:
         answers = self._calls.execute(entries, lambda batch: self._change_lists(changes, batch))
         unchanged = {topic: error for topic, error in answers.items() if _is_relevant_error(error)}
         self.refusals += [error for error in (*refused.values(), *unchanged.values()) if error is not None]
-        if removable:
-            self._calls.check_fence()
-        self._remove_lease_entries(
-            {
-                LeaseKey(topic, side.replicas_key): several
-                for topic, several in removable.items()
-                if topic not in unchanged
-            }
-        )
+        if not removable:
+            return
+        self._calls.check_fence()
+        released = {topic: several for topic, several in removable.items() if topic not in unchanged}
+        with self._journal.transaction():
+            self._record_released(released)
+            self._remove_lease_entries(
+                {LeaseKey(topic, side.replicas_key): several for topic, several in released.items()}
+            )
 
     def _release_rates(self, side: ThrottleSide, need: ThrottleDemand, live: frozenset[int]) -> list[int]:
         mine = {
@@ -382,6 +389,15 @@ class ThrottleLeases:
         """Record the leases that are not recorded so. Raises VersionConflict if one was changed since it was read."""
         changed = {key: lease for key, lease in leases.items() if lease != self._recorded(key)}
         self._read_leases().update(self._rows.put_all(changed, self._read_leases()))
+
+    def _record_released(self, released: Mapping[str, Collection[str]]) -> None:
+        """Record what is released in the lists of these topics. The verification of a rollback looks for it."""
+        rows = self._journal.rows(RELEASED_THROTTLES)
+        row = rows.get(self._plan)
+        known = {} if row is None else row.value.entries
+        more = {topic: tuple(sorted({*known.get(topic, ()), *several})) for topic, several in released.items()}
+        if not more.items() <= known.items():
+            rows.put_all({self._plan: ReleasedThrottles({**known, **more})}, {} if row is None else {self._plan: row})
 
     def _remove_lease_entries(self, removed: Mapping[LeaseKey, Collection[str]]) -> None:
         """Remove released entries from the leases, and delete those without any other.

@@ -40,7 +40,7 @@ class StateTable:
     def select(self, wanted: Collection[tuple[str, str | None]]) -> list[StoredRow]:
         """Return rows, as specified by `State.select`."""
         view = self._views.current
-        if view is not None and all(noun != view.LEFT_OUT for noun, _ in wanted):
+        if view is not None and all(noun not in view.LEFT_OUT for noun, _ in wanted):
             found = view.select(wanted)
             if all(view.is_complete(row.text) for row in found):
                 return found

@@ -5,8 +5,8 @@ changed. A view is of one thread, and lasts for the block that opened it, at mos
 change that the thread makes. From then on, reads are statements of their own. Every change compares what was read, so
 an outdated view changes nothing.
 
-Quarantined documents, which grow with the past, are in no view. Neither is a text of more than `LONGEST` characters;
-and of more than `MOST` rows there is no view at all.
+Quarantined documents and released throttles, which grow with the past, are in no view. Neither is a text of more than
+`LONGEST` characters; and of more than `MOST` rows there is no view at all.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from kafka_steward.journal.listing import QUARANTINE
 from kafka_steward.journal.mailbox import Node
 from kafka_steward.journal.one_read import OneRead
+from kafka_steward.journal.records import RELEASED_THROTTLES
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import Database
 from kafka_steward.journal.sql.dialect import now_ms, untrusted_text
@@ -46,8 +47,8 @@ class View:
     that is longer than `LONGEST` is there only in part.
     """
 
-    #: The noun whose rows are in no view.
-    LEFT_OUT: ClassVar[str] = QUARANTINE.name
+    #: The nouns whose rows are in no view.
+    LEFT_OUT: ClassVar[Collection[str]] = (QUARANTINE.name, RELEASED_THROTTLES.name)
 
     nodes: Mapping[str, Node]
     rows: Sequence[StoredRow]
@@ -138,7 +139,7 @@ class Views(OneRead[View]):
         nodes = _select("node", _NOTHING[0], NODE_COLUMNS[0], data, NODE_COLUMNS[2:]).where(mine(_node) & below)
         numbers = (_state.c.revision, _state.c.created_id, sa.null(), sa.null(), _state.c.at_ms)
         rows = _select("state", _state.c.noun, _state.c.key, _beginning(_state.c.value), numbers)
-        rows = rows.where(mine(_state) & (_state.c.noun != View.LEFT_OUT))
+        rows = rows.where(mine(_state) & _state.c.noun.not_in(View.LEFT_OUT))
         versions = _columns(
             "plan", path=_plan.c.digest, numbers=(_plan.c.revision, *_NOTHING[1:4], _plan.c.published_ms)
         )
