@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from airflow.sdk import DAG, Asset, AssetWatcher, BaseOperator, Param, TriggerRule, XComArg
 
+from kafka_steward.airflow_versions import RUN_TYPES_BUT_BACKFILL
 from kafka_steward.cluster_tag import STEWARD_TAG, cluster_tag, workflow_tag
 from kafka_steward.dags.earlier import EarlierResult
 from kafka_steward.errors import SettingError
@@ -25,8 +26,6 @@ from kafka_steward.triggers.watch import EVENTS, WatchTrigger
 __all__ = ["DEFAULT_CONN_ID", "Workflow", "watch_asset"]
 
 DEFAULT_CONN_ID = "kafka_steward_default"
-#: All run types of Airflow except backfills: a plan is made for the current state of the cluster.
-_RUN_TYPES = ("manual", "scheduled", "asset_triggered", "asset_materialization", "operator_triggered")
 #: What each task does, and where to look; Airflow shows it with the task.
 SNAPSHOT_DOC = """
 Writes the state of the cluster into the workspace, for the plan; changes nothing. The log says where it is.
@@ -132,7 +131,8 @@ class Workflow:
             "is_paused_upon_creation": schedule is not None,
             "catchup": False,
             "tags": [STEWARD_TAG],
-            "allowed_run_types": _RUN_TYPES,
+            # A plan is made for the current state of the cluster.
+            "allowed_run_types": RUN_TYPES_BUT_BACKFILL,
             "on_failure_callback": self.notifiers(on_failed) or None,
         }
         default_args = {**retrying, **options.pop("default_args", {})}

@@ -9,6 +9,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from kafka_steward.errors import StewardError
 from kafka_steward.escaping import printable
+from kafka_steward.hooks.context import event_payloads
 from kafka_steward.operators.base import Notifiers, StewardOperator, notify, skip_downstream, to_notifier_list
 
 if TYPE_CHECKING:
@@ -91,8 +92,6 @@ def _facts_of(alert: Row[str, AlertRecord]) -> tuple[str, dict[str, Any]]:
 
 def _unrecorded_alerts(conn_id: str, context: Context) -> Sequence[Mapping[str, Any]]:
     found: dict[str, Mapping[str, Any]] = {}
-    for event in getattr(context.get("dag_run"), "consumed_asset_events", None) or ():
-        payload = (event.extra or {}).get("payload")
-        if isinstance(payload, Mapping) and payload.get("conn_id") == conn_id:
-            found |= {str(each.get("subject")): each for each in payload.get("unrecorded") or ()}
+    for payload in event_payloads(conn_id, context):
+        found |= {str(each.get("subject")): each for each in payload.get("unrecorded") or ()}
     return list(found.values())

@@ -31,14 +31,20 @@ def hook_of(operator: Any, context: Context) -> StewardHook:
 def _event_journal(conn_id: str, context: Context) -> Mapping[str, Any] | None:
     """Return the journal of the watch whose event started this run, as the event names it; None without such an event.
 
+    The newest event counts: the first run of a DAG gets all that its asset ever had, in Airflow 3.2.
+    """
+    journal = next((payload.get("journal") for payload in event_payloads(conn_id, context)[::-1]), None)
+    return journal if isinstance(journal, Mapping) else None
+
+
+def event_payloads(conn_id: str, context: Context) -> list[Mapping[str, Any]]:
+    """Return what the watch of `conn_id` said in the events that started this run, the newest last.
+
     An event may belong to another cluster: any DAG may be scheduled on any watch.
     """
-    for event in getattr(context.get("dag_run"), "consumed_asset_events", None) or ():
-        payload = (event.extra or {}).get("payload")
-        if isinstance(payload, Mapping) and payload.get("conn_id") == conn_id:
-            journal = payload.get("journal")
-            return journal if isinstance(journal, Mapping) else None
-    return None
+    events = getattr(context.get("dag_run"), "consumed_asset_events", None) or ()
+    payloads = [(event.extra or {}).get("payload") for event in sorted(events, key=lambda event: event.timestamp)]
+    return [each for each in payloads if isinstance(each, Mapping) and each.get("conn_id") == conn_id]
 
 
 def merge_overrides(settings: Mapping[str, Any], context: Context) -> dict[str, Any]:

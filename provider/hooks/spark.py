@@ -35,7 +35,7 @@ _SUBMIT_ONLY = ("spark_conf", "packages", "repositories", "jars", "env_vars", "p
 #: Seconds for a TCP connection to a master, a Spark Connect server or a Kubernetes API.
 _REACHED_WITHIN = 10.0
 #: Credentials whose names Airflow does not know: fs.azure.account.key.<account>, fs.s3a.encryption.key.
-_KEY_OF_STORE = re.compile(r"\b(account|encryption)\.key\b")
+_KEY_OF_STORE = re.compile(r"\b(access|account|encryption)\.key\b")
 _PORTS = {"spark": 7077, "sc": 15002, "https": 443, "http": 80}
 #: By which spark-submit finds YARN.
 _HADOOP_FOLDERS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")

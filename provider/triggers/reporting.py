@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.observability import stats
-
+from kafka_steward.airflow_versions import stats
 from kafka_steward.assignment import counted
 from kafka_steward.escaping import printable
 

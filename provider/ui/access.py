@@ -25,6 +25,7 @@ from fastapi import Depends
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
+from kafka_steward.airflow_versions import AWAITING_APPROVAL
 from kafka_steward.cluster_tag import STEWARD_TAG, cluster_tag, tagged_conn_id, tagged_workflow
 
 UserDep = Annotated[BaseUser, Depends(get_user)]
@@ -119,7 +120,7 @@ class AirflowAccess:
                 .join(DagRun, (DagRun.dag_id == TaskInstance.dag_id) & (DagRun.run_id == TaskInstance.run_id))
                 .where(
                     TaskInstance.dag_id.in_(by_id),
-                    TaskInstance.state == "awaiting_input",
+                    TaskInstance.state.in_(AWAITING_APPROVAL),
                     HITLDetail.responded_at.is_(None),
                 )
                 .order_by(HITLDetail.created_at)

@@ -6,6 +6,7 @@ import urllib.parse
 from contextlib import suppress
 from typing import Any
 
+from kafka_steward.airflow_versions import AWAITING_APPROVAL
 from kafka_steward.sandbox.airflow import AirflowFailed
 from tests.airflow.conftest import DONE, Desk
 from tests.eventually import eventually
@@ -20,7 +21,7 @@ def asked(desk: Desk, dag_id: str, run_id: str) -> Any:
 
     def request() -> Any:
         states = desk.tasks(dag_id, run_id)
-        assert states.get("approve") == "awaiting_input", _failures(desk, dag_id, run_id) or states
+        assert states.get("approve") in AWAITING_APPROVAL, _failures(desk, dag_id, run_id) or states
         return desk.airflow.call_api("GET", _request(dag_id, run_id))
 
     return eventually(request, within=_LONGEST_S, every=2, errors=(AirflowFailed,))
@@ -31,7 +32,7 @@ def answer(desk: Desk, dag_id: str, run_id: str, option: str, reason: str = "", 
 
     def accepted() -> None:
         state = desk.tasks(dag_id, run_id)["approve"]
-        if state == "awaiting_input":
+        if state in AWAITING_APPROVAL:
             respond(desk, dag_id, run_id, option, reason, user=user)
         # A plan that was rejected is skipped from here on.
         assert state in {"success", "skipped"}, state

@@ -386,7 +386,9 @@ ELSEWHERE = {"id": "bb", "place": "sqlite:////airflow/journal.db on the host tri
 def run_started_by(*payloads: Any) -> Any:
     """A task's context in a run that these events of watches started."""
     found = context()
-    found["dag_run"].consumed_asset_events = [SimpleNamespace(extra={"payload": payload}) for payload in payloads]
+    found["dag_run"].consumed_asset_events = [
+        SimpleNamespace(extra={"payload": payload}, timestamp=second) for second, payload in enumerate(payloads)
+    ]
     return found
 
 
@@ -401,6 +403,13 @@ def test_a_run_refuses_another_journal_than_its_watch_has(connect: Connect) -> N
         match=r"started with the journal at .* on the host triggerer-1, and this process opened another one",
     ):
         hook_in(run, "kafka_test").journal("c1")
+
+
+def test_of_several_events_the_newest_names_the_journal(connect: Connect) -> None:
+    run = run_started_by({"conn_id": connect(), "journal": ELSEWHERE}, {"conn_id": "kafka_test"})
+    run["dag_run"].consumed_asset_events.reverse()
+    with hook_in(run, "kafka_test").journal("c1") as journal:
+        assert journal.identity is not None
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from airflow.sdk.observability import stats
 
+from kafka_steward.airflow_versions import stats
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.watch.health import check_health
 from kafka_steward.journal.records import PlanStatus

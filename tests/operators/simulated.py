@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from airflow.sdk.observability import stats
 
+from kafka_steward.airflow_versions import stats
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.store import Journal

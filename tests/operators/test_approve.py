@@ -19,9 +19,10 @@ import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators import hitl
 from airflow.sdk.api.datamodels._generated import HITLUser
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskAwaitingInput
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow.sdk.execution_time import task_runner
 
+from kafka_steward.airflow_versions import TaskAwaitingInput
 from kafka_steward.errors import ClusterUnreachable, JournalUnreachable, PlanError, SettingError
 from kafka_steward.execution.plans import report as plan_report
 from kafka_steward.execution.plans.report import plan_summary

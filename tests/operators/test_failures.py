@@ -300,8 +300,8 @@ def test_while_the_journal_is_away_people_are_notified_of_what_the_event_says(mo
 
     monkeypatch.setattr(StewardHook, "cluster_id", away)
     found = {"kind": "watch_failing", "subject": "alerts", "sentence": "The journal is away."}
-    mine = SimpleNamespace(extra={"payload": {"conn_id": "kafka", "unrecorded": [found]}})
-    others = SimpleNamespace(extra={"payload": {"conn_id": "other", "unrecorded": [found]}})
+    mine = SimpleNamespace(extra={"payload": {"conn_id": "kafka", "unrecorded": [found]}}, timestamp=0)
+    others = SimpleNamespace(extra={"payload": {"conn_id": "other", "unrecorded": [found]}}, timestamp=0)
     told: list[Any] = []
     given = context()
     operator = SendAlertsOperator(task_id="alert", conn_id="kafka", on_alert=told.append)

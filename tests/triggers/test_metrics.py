@@ -13,8 +13,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.observability import stats
 
+from kafka_steward.airflow_versions import stats
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import JournalUnreachable, PlanError
 from kafka_steward.execution.watch.alerts import OVERDUE_MS, list_untold, record_told
@@ -43,7 +43,7 @@ from tests.triggers.progress_values import progress
 #: was all.
 EMITTING = """
 from types import SimpleNamespace
-from airflow.sdk.observability import stats
+from kafka_steward.airflow_versions import stats
 from airflow.sdk.observability.metrics import stats_utils
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.journal.records import PlanStatus

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
-from airflow.sdk.observability import stats
 
+from kafka_steward.airflow_versions import stats
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import ClusterUnreachable
 from kafka_steward.hooks.steward import ClusterSession, StewardHook

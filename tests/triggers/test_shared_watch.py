@@ -13,8 +13,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from airflow.sdk.observability import stats
 
+from kafka_steward.airflow_versions import stats
 from kafka_steward.execution.watch import lease as watch_lease
 from kafka_steward.execution.watch.lease import list_listened_events
 from kafka_steward.hooks.steward import ClusterSession, StewardHook

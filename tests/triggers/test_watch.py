@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.observability import stats
 
+from kafka_steward.airflow_versions import stats
 from kafka_steward.errors import ClusterUnreachable, WrongJournal
 from kafka_steward.execution.watch.failures import DetectionResult
 from kafka_steward.hooks.steward import StewardHook

@@ -118,7 +118,13 @@ def access() -> AirflowAccess:
 
 
 def ask(
-    engine: sa.Engine, dag_id: str, assignees: list[dict[str, str]] | None, minute: int, *, person: str | None = None
+    engine: sa.Engine,
+    dag_id: str,
+    assignees: list[dict[str, str]] | None,
+    minute: int,
+    *,
+    person: str | None = None,
+    state: str = "awaiting_input",
 ) -> None:
     """A task of the DAG, in a run that a person has started, waits for an answer since that minute."""
     from airflow.models.base import Base
@@ -129,7 +135,7 @@ def ask(
     run = {"dag_id": dag_id, "run_id": f"run-{minute}", "run_type": "manual", "triggering_user_name": person}
     with engine.begin() as connection:
         connection.execute(sa.insert(tables["dag_run"]).values(**run, run_after=NOW))
-        connection.execute(sa.insert(tables["task_instance"]).values(**task, state="awaiting_input"))
+        connection.execute(sa.insert(tables["task_instance"]).values(**task, state=state))
         created = NOW.replace(minute=minute)
         connection.execute(sa.insert(tables["hitl_detail"]).values(**detail, assignees=assignees, created_at=created))
 
@@ -213,7 +219,7 @@ def test_the_approvals_are_those_of_the_dags_the_oldest_first(database: sa.Engin
     manager.readable = ["moving_it", "quiet_it"]
     for dag_id, minute in {"quiet_it": 1, "moving_it": 3}.items():
         ask(database, dag_id, None, minute)
-    ask(database, "moving_it", None, 2)
+    ask(database, "moving_it", None, 2, state="deferred")  # in Airflow 3.2
     asked = access().pending_approvals(access().dags_of(MOVING))
     assert [each.run_id for each in asked] == ["run-2", "run-3"]
     assert [each.person for each in asked] == [None, None]

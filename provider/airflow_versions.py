@@ -1,0 +1,22 @@
+"""What Airflow 3.2 lacks or has otherwise than 3.3. All of it may go with `apache-airflow>=3.3`."""
+
+from __future__ import annotations
+
+__all__ = ["AWAITING_APPROVAL", "RUN_TYPES_BUT_BACKFILL", "TaskAwaitingInput", "stats"]
+
+try:
+    from airflow.sdk.exceptions import TaskAwaitingInput
+    from airflow.sdk.observability import stats
+
+    _BY_OPERATOR: tuple[str, ...] = ("operator_triggered",)
+except ImportError:
+    from airflow.sdk.exceptions import TaskDeferred as TaskAwaitingInput  # type: ignore[assignment]
+    from airflow.sdk.observability.stats import Stats as stats  # type: ignore[no-redef]  # noqa: N813 - a module in 3.3
+
+    _BY_OPERATOR = ()  # a run that another DAG started is manual
+
+#: The states of a task that waits for a person's answer. In 3.2 it is deferred, to a trigger of Airflow's own.
+AWAITING_APPROVAL = ("awaiting_input", "deferred")
+
+#: How a run of our DAGs may be started: each way except by a backfill.
+RUN_TYPES_BUT_BACKFILL = ("manual", "scheduled", "asset_triggered", "asset_materialization", *_BY_OPERATOR)
