@@ -161,11 +161,11 @@ def requirements_of(wheel: Path) -> Sequence[str]:
 
 def assert_works(environment: Environment, cwd: Path) -> None:
     """Assert that Airflow lists all that the provider brings, and that the documentation's plan is made."""
-    _assert_airflow_lists(environment, cwd)
+    assert_airflow_lists(environment, cwd)
     follow_documentation(environment, cwd)
 
 
-def _assert_airflow_lists(environment: Environment, cwd: Path) -> None:
+def assert_airflow_lists(environment: Environment, cwd: Path) -> None:
     home = {"AIRFLOW_HOME": str(cwd), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
     shown = environment.run("airflow", "providers", "get", PACKAGE, "--full", "-o", "json", cwd=cwd, **home)
     listed = json.loads(shown[shown.index("[") :])[0]
