@@ -15,6 +15,8 @@ from kafka_steward.document_api.request_intake import PartialCancel
 from kafka_steward.errors import JournalError, KafkaRefused, KafkaTimeout, LockLost, PlanError
 from kafka_steward.execution.moves.in_flight import record_in_flight
 from kafka_steward.execution.moves.reversing import LateRetraction, late_reversal
+from kafka_steward.execution.moves.states import Held, HoldReason
+from kafka_steward.execution.moves.store import MoveStore
 from kafka_steward.execution.plans.drive import DrivePolicy, StepRunner, run_to_end
 from kafka_steward.execution.plans.lifecycle import request_cancel
 from kafka_steward.execution.plans.publishing import publish_plan
@@ -115,6 +117,20 @@ def test_a_cancel_takes_back_what_was_never_answered_whatever_else_holds_the_mov
     cluster.away = False
     assert world.run().status is PlanStatus.CANCELLED
     assert (world.states(), world.row("t-0").cause) == ({"t-0": "dropped"}, Cause.REQUESTED)
+    nothing_in_flight(world, cluster)
+
+
+def test_a_directory_that_is_refused_answers_no_earlier_submission(simulator: Simulator) -> None:
+    world, cluster = unanswered(simulator, auto_generated=False)
+    switched_off(world)
+    world.step()
+    with world.journal.step_lock("here") as fence:
+        moves = MoveStore(world.journal, world.digest, WHO, fence)
+        why = Held.of(T0, HoldReason.KAFKA_REFUSED, "There is no such directory.")
+        moves.record_refused(moves.record_submission(moves.rows(), {T0: world.row("t-0").move}), [why], unsent=[T0])
+    request_cancel(world.journal, world.digest, who=WHO, reason="stop")
+    cluster.away = False
+    assert world.run().status is PlanStatus.CANCELLED
     nothing_in_flight(world, cluster)
 
 

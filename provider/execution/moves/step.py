@@ -642,7 +642,7 @@ class Step:
             Held.of(name, self._refusal_reason(stages[name], error), _error_message(error))
             for name, error in refusals.items()
         ]
-        self._moves.record_refused([by_name[name] for name in refusals], held)
+        self._moves.record_refused([by_name[name] for name in refusals], held, unsent=unplaced.keys())
         ends = {why.topic_partition: why.sentence for why in held if why.code.event is Event.DROP}
         self.drop_moves(snapshot, ends)
         return [why for why in held if why.code.event is Event.HOLD]

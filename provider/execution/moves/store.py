@@ -161,11 +161,16 @@ class MoveStore:
             self._mark_accepted(several, note)
         self.steps_ahead += len(rows)
 
-    def record_refused(self, rows: Sequence[MoveRow], held: Sequence[Held]) -> None:
-        """Record that Kafka refused these moves; they may be submitted later."""
+    def record_refused(
+        self, rows: Sequence[MoveRow], held: Sequence[Held], *, unsent: Collection[TopicPartition]
+    ) -> None:
+        """Record that Kafka refused these moves, or the directory of those `unsent`; they may be submitted later."""
         with self._journal.transaction():
             sentences = {row.topic_partition: why.sentence for row, why in zip(rows, held, strict=True)}
-            self._apply_unmade(rows, Event.REFUSE, sentences, unacknowledged=False)
+            for is_unsent, some in _group_by(rows, lambda row: row.topic_partition in unsent):
+                # Without an answer to a submission, an earlier one that was not answered may still take effect.
+                acknowledged = {} if is_unsent else {"unacknowledged": False}
+                self._apply_unmade(some, Event.REFUSE, sentences, **acknowledged)
 
     def record_unsent(self, rows: Sequence[MoveRow]) -> None:
         """Record that these moves were not submitted: what comes before has failed."""
