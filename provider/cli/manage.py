@@ -16,6 +16,7 @@ from kafka_steward.cluster.state import Snapshot
 from kafka_steward.document_api.request_status import BEGINS, misplaced_sentence
 from kafka_steward.errors import ClusterError, LockLost
 from kafka_steward.execution.moves.recovery import gone_reason
+from kafka_steward.execution.moves.states import DONE
 from kafka_steward.execution.plans.lifecycle import (
     abandon_plan,
     change_plan_throttle,
@@ -63,6 +64,8 @@ def _partition_status(record: PlanRecord, row: MoveRow, snapshot: Snapshot) -> t
     unmoved = row.state in {MoveState.DROPPED, MoveState.FAILED}
     back = _is_undone(record) or (unmoved and record.status is PlanStatus.CANCELLED)
     wanted = row.move.before if back else row.move.after
+    if now.replicas == wanted and back and not (row.may_have_begun or row.state in DONE):
+        return Exit.DONE, f"{BEGINS} {name} had not begun: it was not moved, and has its original replicas."
     if now.replicas == wanted:
         return Exit.DONE, f"{BEGINS} {name} {'was rolled back' if back else 'is completed'}."
     return _misplaced_status(record, row, now.replicas, wanted)

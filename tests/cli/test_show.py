@@ -383,7 +383,7 @@ ASTRAY = "There is no active reassignment of partition t-0, but replica set is 1
             Exit.FAILED,
             "Reassignment of partition t-0 cannot be verified: its topic was deleted.",
         ),
-        (CANCELLED, D, (1, 2, 3), Exit.DONE, "Reassignment of partition t-0 was rolled back."),
+        (CANCELLED, D, (1, 2, 3), Exit.DONE, "t-0 had not begun: it was not moved, and has its original replicas."),
         (CANCELLED, C, (4, 2, 3), Exit.DONE, COMPLETED),
         (CANCELLED, D, (1, 3, 2), Exit.FAILED, "replica set is 1,3,2 rather than 1,2,3."),
         (BACK, C, (1, 2, 3), Exit.DONE, "Reassignment of partition t-0 was rolled back."),
@@ -404,6 +404,16 @@ def test_each_partition_has_a_status(
     assert standing.code is code
     assert sentence in standing.sentence
     assert overall_exit([standing]) is code
+
+
+@pytest.mark.parametrize("status", [CANCELLED, BACK])
+def test_of_a_move_that_may_have_begun_it_is_said_that_it_was_rolled_back(status: PlanStatus) -> None:
+    found = snapshot_of(Partition("t", 0, (1, 2, 3), frozenset({1, 2, 3}), 1))
+    row, record = MoveRow(MOVE, state=D, attempt=1), PlanRecord("d", "c", "apply", status=status)
+    (begun,) = partition_statuses(record, [row], found)
+    assert begun.sentence == "Reassignment of partition t-0 was rolled back."
+    (refused,) = partition_statuses(record, [replace(row, refused=1)], found)
+    assert "t-0 had not begun: it was not moved, and has its original" in refused.sentence
 
 
 def test_a_recreated_topic_is_named() -> None:
