@@ -20,7 +20,8 @@ Stops a plan of Kafka Steward, whatever started it, and reverts its moves.
 
 With `scope` *pending*, reassignments in flight are cancelled: their partitions return to the original replicas in the
 original order, and completed moves stay (KIP-236). With `scope` *plan*, completed moves are reverted too, in throttled
-chunks. Without a `plan`, the plan that holds the plan slot is cancelled. The log of `cancel` ends with the state that
+chunks; while reassignments are disabled, the task waits with that until they are enabled, unless `even_if_disabled` is
+set. Without a `plan`, the plan that holds the plan slot is cancelled. The log of `cancel` ends with the state that
 was verified in Kafka afterwards, and names each partition that is not in its original state, with the reason.
 """
 

@@ -27,6 +27,8 @@ __all__ = ["CancelReassignmentOperator", "ChangeThrottleOperator", "RollbackReas
 #: The largest rate that Kafka's settings hold.
 _MOST = 2**63 - 1
 
+_WAITS = "The rollback waits until they are enabled; a run with even_if_disabled does not."
+
 
 class ChangeThrottleOperator(LinkedToPlan, StewardOperator):
     """Limits the moves of a plan that has not ended to `rate` bytes per second into one broker; 0: no throttle.
@@ -91,8 +93,8 @@ class CancelReassignmentOperator(PlanExecutionOperator):
     that the asset of the cancel signal started, it is the plan whose cancel the signal requested last: the watch may
     have completed that cancel, and the operator verifies it. The request is written into the journal first, so that
     after a crash the next try or another process resumes it. The plan's own task ends when its plan is cancelled. The
-    operator works while reassignments are disabled, except for a rollback, which then continues only with
-    `even_if_disabled`. A rollback waits until no other plan holds the plan slot, and reports that.
+    operator works while reassignments are disabled, except for a rollback, which then waits until they are enabled, or
+    continues with `even_if_disabled`. A rollback waits until no other plan holds the plan slot, and reports that.
 
     At the end the operator verifies that the former state is restored: replica order, leaders, no log left on a live
     broker to which the plan had added a replica, no throttle left except on a dead broker. It fails, and may be
@@ -136,8 +138,10 @@ class CancelReassignmentOperator(PlanExecutionOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Request the cancel, then run it to its end, or defer to the trigger that does."""
+        from kafka_steward.execution.announcements import disabled_reason
         from kafka_steward.execution.plans.lifecycle import request_cancel
         from kafka_steward.execution.plans.resolution import resolve_plan
+        from kafka_steward.execution.plans.rollback import nothing_to_revert_reason
 
         scope = cast("Scope", require_choice("The scope of a cancel", self.scope, "pending", "plan"))
         who = actor_of(context)
@@ -148,6 +152,12 @@ class CancelReassignmentOperator(PlanExecutionOperator):
                 opened.journal, self.plan or None, "cancel", who=who, scope=scope, after_signal=signalled
             )
             digest = self.linked_plan = record.digest
+            if scope == "plan" and (nothing := nothing_to_revert_reason(opened.context(who), record)):
+                self.log.info("%s", printable(f"Plan {digest[:12]} was {nothing}."))
+                return self._report_cancel(opened, digest, context)
+            disabled = "" if scope == "pending" or self.even_if_disabled else disabled_reason(opened.journal.mailbox)
+            if disabled:
+                self.log.warning("%s", printable(f"Reassignments are disabled {disabled}. {_WAITS}"))
             request_cancel(
                 opened.journal,
                 digest,

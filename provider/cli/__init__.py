@@ -369,6 +369,9 @@ by a plan of their own; this also works for a plan that has ended. Partitions th
 since are left unchanged and listed. It does not matter which process started the plan, a DAG or a terminal,
 nor whether it still runs. If the command is interrupted, resume the plan or repeat the command.
 
+While reassignments are disabled, nothing is rolled back without --even-if-disabled. A plan that has ended is
+left as it is: exit code 1. Of another plan what is in flight is cancelled, and its rollback waits: exit code 3.
+
 With --all, everything that is pending is cancelled: every plan that has not ended, and external reassignments
 in flight, such as those of kafka-reassign-partitions or Cruise Control. Their partitions return to their
 replicas without the ones being added.

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from kafka_steward.assignment import TopicPartition, name_brokers
+from kafka_steward.assignment import TopicPartition, counted, name_brokers
 from kafka_steward.cli import Exit
 from kafka_steward.cli.foreground import Foreground, exit_code, open_foreground, print_result
 from kafka_steward.cli.verb import CommandContext, print_error
+from kafka_steward.execution.announcements import disabled_reason
 from kafka_steward.execution.moves.external import ExternalCancel
-from kafka_steward.execution.moves.progress import Progress
+from kafka_steward.execution.moves.progress import Progress, progress_of
 from kafka_steward.execution.moves.reversing import find_externally_reordered, restore_externally_reordered
 from kafka_steward.execution.moves.skips import SkippedPartition
-from kafka_steward.execution.plans.cancel import cancel_everything
+from kafka_steward.execution.moves.states import DONE, filter_unsettled
+from kafka_steward.execution.plans.cancel import cancel_everything, pending_plans
 from kafka_steward.execution.plans.lifecycle import Scope, request_cancel
 from kafka_steward.execution.plans.resolution import resolve_plan
+from kafka_steward.execution.plans.rollback import (
+    disabled_rollback_reason,
+    find_unfinished_rollback,
+    is_rollback_unfinished,
+    nothing_to_revert_reason,
+    preview_rollback,
+)
 from kafka_steward.execution.plans.undo_verification import UndoVerification, poll_until_undone, verify_undone
 from kafka_steward.execution.throttles.leases import list_leased_rates
 from kafka_steward.execution.throttles.rates import RELEASED_LATER
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.records import MoveState, PlanRecord
+from kafka_steward.journal.store import Journal
 
 #: With --all, the maximum number of polls until Kafka shows the end of each cancel, and the seconds between two polls.
 _POLLS, _POLL_S = 30, 1.0
@@ -43,13 +53,45 @@ def cancel(call: CommandContext) -> Exit:
         if given.all:
             return _cancel_everything(foreground, request)
         record = resolve_plan(foreground.opened.journal, given.plan, "cancel", scope=given.scope)
+        if _refuse_while_disabled(foreground, record, request):
+            return Exit.FAILED
         return execute_cancel(foreground, record, request)
 
 
+def _refuse_while_disabled(foreground: Foreground, record: PlanRecord, request: CancelRequest) -> bool:
+    """Print why a plan that has ended is not rolled back while reassignments are disabled; return whether that is so.
+
+    A rollback that has been requested before is not refused: it may have moves in flight.
+    """
+    call, opened = foreground.call, foreground.opened
+    disabled = disabled_reason(opened.journal.mailbox)
+    ended = record.status.finished and not filter_unsettled(opened.journal.plans.rows(record.digest))
+    if request.scope == "pending" or request.even_if_disabled or not (disabled and ended):
+        return False
+    context, stays = opened.context(call.who), "Ctrl-C stops, and nothing is changed."
+    if is_rollback_unfinished(opened.journal, record) or not foreground.retry(
+        lambda: preview_rollback(context, record.digest).moves, stays=stays
+    ):
+        return False
+    refused = f"Reassignments are disabled {disabled}, so plan {record.digest[:12]} is not rolled back"
+    print_error(
+        f"{refused}, and nothing was changed; enable them first, or roll it back all the same:",
+        f"  {call.command_line('enable')}",
+        f"  {call.command_line(f'cancel {record.digest[:12]} --scope plan --even-if-disabled')}",
+    )
+    return True
+
+
 def execute_cancel(foreground: Foreground, record: PlanRecord, request: CancelRequest) -> Exit:
-    """Execute the cancel `request` to the end, verify it against Kafka, and print the result."""
-    call, undone = foreground.call, _run_cancel(foreground, record, request)
+    """Execute the cancel `request` to the end, verify it against Kafka, and print the result.
+
+    A rollback that waits because reassignments are disabled is not waited for.
+    """
+    returned = _find_returned(foreground.opened.journal, record.digest)
+    call, undone = foreground.call, _run_cancel(foreground, record, request, returned)
     undone.print_errors()
+    if undone.waits:
+        return _print_waiting(call, undone)
     code = print_result(call, undone.progress, done=undone.done, lines=undone.lines, facts=undone.facts)
     hint = ""
     if undone.rolled_back and undone.found is not None and undone.found.may_return:
@@ -65,7 +107,8 @@ def execute_cancel(foreground: Foreground, record: PlanRecord, request: CancelRe
 class _CancelResult:
     """The result of a cancel or rollback; `found` is the verification against Kafka, None if it has not ended.
 
-    `rolled_back` is True if completed moves were rolled back: another request may have asked for that.
+    `rolled_back` is True if completed moves were rolled back: another request may have asked for that. `before` are the
+    partitions that had gone back before this command. `waits` says that the rollback waits, and how it continues.
     """
 
     progress: Progress
@@ -73,6 +116,8 @@ class _CancelResult:
     skipped: Sequence[SkippedPartition]
     leased_brokers: Sequence[int] = ()
     rolled_back: bool = False
+    before: Collection[TopicPartition] = ()
+    waits: tuple[str, ...] = ()
 
     @property
     def done(self) -> bool:
@@ -82,8 +127,9 @@ class _CancelResult:
 
     @property
     def lines(self) -> list[str]:
-        """A line of text for each partition that went back."""
-        return [each.sentence for each in self.found.returned] if self.found else []
+        """A line of text for each partition that this command returned."""
+        returned = self.found.returned if self.found else ()
+        return [each.sentence for each in returned if TopicPartition(each.topic, each.partition) not in self.before]
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -105,7 +151,9 @@ class _CancelResult:
             print_error(f"The throttle of {name_brokers(self.leased_brokers)} is {RELEASED_LATER}.")
 
 
-def _run_cancel(foreground: Foreground, record: PlanRecord, request: CancelRequest) -> _CancelResult:
+def _run_cancel(
+    foreground: Foreground, record: PlanRecord, request: CancelRequest, before: Collection[TopicPartition]
+) -> _CancelResult:
     call, cluster, journal = foreground.call, foreground.opened.cluster, foreground.opened.journal
     scope: Scope = "plan" if request.scope == "plan" else "pending"
     ask = partial(
@@ -113,14 +161,24 @@ def _run_cancel(foreground: Foreground, record: PlanRecord, request: CancelReque
         scope=scope, even_if_disabled=request.even_if_disabled, number=call.request_number,
         throttle=call.arguments.throttle,
     )  # fmt: skip
-    foreground.retry(ask, stays="Ctrl-C stops, and the plan stays unchanged.")
-    progress = foreground.run_plan(record.digest)
-    ended = journal.plans.get(record.digest)
-    rolled_back = ended is not None and (ended.status.value == "rolled_back" or ended.not_rolled_back is not None)
-    if ended is not None and rolled_back:
-        progress = replace(progress, sentence=f"Plan {ended.digest[:12]} was {ended.reason}.")
+    stays, nothing = "Ctrl-C stops, and the plan stays unchanged.", ""
+    if scope == "plan" and record.status.finished and not is_rollback_unfinished(journal, record):
+        context = foreground.opened.context(call.who)
+        nothing = foreground.retry(lambda: nothing_to_revert_reason(context, record), stays=stays)
+    if nothing:
+        sentence = f"Plan {record.digest[:12]} was {nothing}."
+        progress, rolled_back = progress_of(record, journal.plans.rows(record.digest), sentence=sentence), True
+    else:
+        foreground.retry(ask, stays=stays)
+        waits = partial(foreground.retry, lambda: disabled_rollback_reason(journal, record.digest), stays=stays)
+        progress = foreground.run_plan(record.digest, lambda now, _: now.in_flight > 0 or not waits())
+        ended = journal.plans.get(record.digest)
+        rolled_back = ended is not None and (ended.status.value == "rolled_back" or ended.not_rolled_back is not None)
+        if ended is not None and rolled_back:
+            progress = replace(progress, sentence=f"Plan {ended.digest[:12]} was {ended.reason}.")
     if not progress.ended:
-        return _CancelResult(progress, None, ())
+        lines = () if progress.run_is_over else _waiting_lines(foreground, record.digest, progress)
+        return _CancelResult(progress, None, (), waits=lines)
     left_alone = set() if rolled_back else _left_to_others(foreground, record.digest)
     look = partial(verify_undone, cluster, journal, record.digest)
     found = poll_until_undone(lambda: foreground.retry(look, stays=_ENDED), foreground.interrupt.wait, say=print_error)
@@ -131,6 +189,7 @@ def _run_cancel(foreground: Foreground, record: PlanRecord, request: CancelReque
         sorted(left_alone | {*found.left_alone}),
         sorted({broker for broker, _ in leased}),
         rolled_back=rolled_back,
+        before=before,
     )
 
 
@@ -153,8 +212,45 @@ def _left_to_others(foreground: Foreground, digest: str) -> set[SkippedPartition
     }
 
 
+def _print_waiting(call: CommandContext, undone: _CancelResult) -> Exit:
+    """Print that the rollback waits, and how it continues."""
+    if call.out.form != "table":
+        call.out.print_facts({**undone.progress.to_json(), **undone.facts}, ())
+    print_error(*undone.waits)
+    return Exit.UNFINISHED
+
+
+def _waiting_lines(foreground: Foreground, digest: str, progress: Progress) -> tuple[str, ...]:
+    """Return that the rollback of an ended plan waits, and how it continues; nothing if it need not wait."""
+    call, journal = foreground.call, foreground.opened.journal
+    disabled = disabled_rollback_reason(journal, digest)
+    record = journal.plans.get(digest)
+    if not disabled or record is None:
+        return ()
+    known = find_unfinished_rollback(journal, record)
+    which = "" if known is None else f", plan {known.digest[:12]},"
+    name, waiting = digest[:12], counted(progress.waiting, "partition")
+    waits = f"Its rollback{which} of {waiting} waits: reassignments are disabled {disabled}."
+    return (
+        f"Plan {name} has ended. {waits} Enable them and resume it, or roll back all the same:",
+        f"  {call.command_line('enable')}",
+        f"  {call.command_line(f'resume {name}')}",
+        f"  {call.command_line(f'cancel {name} --scope plan --even-if-disabled')}",
+    )
+
+
+def _find_returned(journal: Journal, digest: str) -> set[TopicPartition]:
+    """Return the partitions that a cancel or rollback of the plan has returned, or left alone, so far."""
+    record = journal.plans.get(digest)
+    rollback = None if record is None else record.rolled_back_by
+    rows = [row for row in journal.plans.rows(digest) if row.state.settled and row.state not in DONE]
+    rows += [row for row in journal.plans.rows(rollback) if row.state in DONE] if rollback else []
+    return {row.topic_partition for row in rows}
+
+
 def _cancel_everything(foreground: Foreground, request: CancelRequest) -> Exit:
-    call = foreground.call
+    call, journal = foreground.call, foreground.opened.journal
+    returned = {digest: _find_returned(journal, digest) for digest in pending_plans(journal)}
     plans, external = _request_all_cancels(foreground, request)
     stay = [each for each in external if each.state.may_be_in_flight]
     print_error(*(each.sentence for each in stay))
@@ -165,10 +261,14 @@ def _cancel_everything(foreground: Foreground, request: CancelRequest) -> Exit:
         if lines:
             call.out.print_facts({}, lines)
     codes, facts = [Exit.FAILED if stay else Exit.DONE], []
-    for record in filter(None, map(foreground.opened.journal.plans.get, plans)):
-        undone = _run_cancel(foreground, record, request)
+    for record in filter(None, map(journal.plans.get, plans)):
+        undone = _run_cancel(foreground, record, request, returned.get(record.digest, set()))
         undone.print_errors()
-        if call.out.form == "table":
+        if undone.waits:
+            print_error(*undone.waits)
+            codes.append(Exit.UNFINISHED)
+            facts.append({**undone.progress.to_json(), **undone.facts})
+        elif call.out.form == "table":
             codes.append(print_result(call, undone.progress, done=undone.done, lines=undone.lines))
         else:
             facts.append({**undone.progress.to_json(), **undone.facts})

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from time import sleep
 from types import FrameType
@@ -27,8 +27,11 @@ from kafka_steward.errors import ClusterError, JournalError, StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.execution.moves.progress import Progress
 from kafka_steward.execution.plans.drive import DrivePolicy, Patience, call_with_patience, run_to_end
+from kafka_steward.execution.plans.rollback import find_unfinished_rollback, is_rollback_unfinished
 from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.journal.records import MoveState
+from kafka_steward.journal.store import Journal
 from kafka_steward.triggers.reporting import ProgressLog, duration_text, transferred_text
 
 
@@ -140,8 +143,8 @@ class Foreground:
         """Call `act`, and retry while the journal or Kafka does not answer. Raises permanent errors at once."""
         return call_with_patience(act, self.interrupt.wait, patient(stays))
 
-    def run_plan(self, digest: str) -> Progress:
-        """Step a plan until it has ended, has stalled, or needs operator action.
+    def run_plan(self, digest: str, goes_on: Callable[[Progress, float], bool] = lambda _, __: True) -> Progress:
+        """Step a plan until it has ended, has stalled, or needs operator action, or until `goes_on` returns False.
 
         On a signal, or an error of the cluster or the journal, print how to continue, and re-raise.
         """
@@ -150,10 +153,11 @@ class Foreground:
         try:
             with open_progress_bar() as report:
                 patience = patient("Ctrl-C stops, and the plan stays unchanged.")
-                policy = DrivePolicy(lambda: opened.settings.step_interval, report, patience=patience)
+                policy = DrivePolicy(lambda: opened.settings.step_interval, report, goes_on, patience)
                 return run_to_end(runner.step, wait, policy)
         except (KeyboardInterrupt, ClusterError, JournalError):
-            print_error(*_resume_hint(self.call, digest))
+            with suppress(JournalError):
+                print_error(*_interrupted_hint(self.call, opened.journal, digest))
             raise
 
 
@@ -164,12 +168,33 @@ def open_foreground(call: CommandContext) -> Iterator[Foreground]:
         yield Foreground(call, opened, interrupt)
 
 
-def _resume_hint(call: CommandContext, digest: str) -> tuple[str, ...]:
-    name = digest[:12]
+def _interrupted_hint(call: CommandContext, journal: Journal, digest: str) -> tuple[str, ...]:
+    """Return what has not ended, the plan or its rollback, and how to continue; nothing if both have ended."""
+    record = journal.plans.get(digest)
+    if record is None or not record.status.finished:
+        return _resume_hint(call, digest, in_flight=_count_in_flight(journal, digest))
+    if not is_rollback_unfinished(journal, record):
+        return (f"Plan {digest[:12]} has ended.",)
+    rollback = find_unfinished_rollback(journal, record)
+    if rollback is None:
+        begin = f"Plan {digest[:12]} has ended, and its rollback has not begun. Continue it:"
+        return (begin, f"  {call.command_line(f'resume {digest[:12]}')}")
+    in_flight = _count_in_flight(journal, rollback.digest)
+    return _resume_hint(call, rollback.digest, in_flight=in_flight, undone=digest)
+
+
+def _count_in_flight(journal: Journal, digest: str) -> int:
+    return sum(row.state is MoveState.SUBMITTED for row in journal.plans.unsettled_rows(digest)[1])
+
+
+def _resume_hint(call: CommandContext, digest: str, *, in_flight: int, undone: str = "") -> tuple[str, ...]:
+    """Return how to continue a plan that has not ended; `undone` is the plan that it rolls back, if it does."""
+    ended = f"Plan {undone[:12]} has ended; its rollback, plan {digest[:12]}," if undone else f"Plan {digest[:12]}"
+    moving = " Moves in flight continue in Kafka." if in_flight else ""
     return (
-        f"Plan {name} has not ended. Moves in flight continue in Kafka. Resume the plan, or cancel it:",
-        f"  {call.command_line(f'resume {name}')}",
-        f"  {call.command_line(f'cancel {name}')}",
+        f"{ended} has not ended.{moving} Resume {'the rollback' if undone else 'the plan'}, or cancel it:",
+        f"  {call.command_line(f'resume {(undone or digest)[:12]}')}",
+        f"  {call.command_line(f'cancel {digest[:12]}')}",
     )
 
 
@@ -201,6 +226,6 @@ def exit_code(call: CommandContext, progress: Progress, *, done: bool) -> Exit:
         return Exit.DONE
     print_error(progress.sentence)
     if progress.waits_for_person or progress.stops:
-        print_error(*_resume_hint(call, progress.digest))
+        print_error(*_resume_hint(call, progress.digest, in_flight=progress.in_flight))
         return Exit.UNFINISHED
     return Exit.FAILED

@@ -97,7 +97,8 @@ class PlanRecord:
 
     `throttle` is the rate that a user requested for this plan, in bytes per second into one broker, 0 for no throttle.
     None means that the settings of the process that steps the plan decide. `not_rolled_back` counts the partitions that
-    the rollback `rolled_back_by` skipped, once the rollback has ended; None before.
+    the rollback `rolled_back_by` skipped, once the rollback has ended; None before. It is 0 without a rollback if there
+    was nothing to revert.
 
     `leader_rates` are the rates of others that limited what the last step saw copied. `outdone_rates` are the followers
     whose own rate of others limits nothing, because those of their leaders are stricter.

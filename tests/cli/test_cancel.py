@@ -294,8 +294,122 @@ def test_a_plan_that_failed_before_it_had_begun_is_not_called_rolled_back(
     assert scene.call("cancel", "cccc", "--scope", "plan") == 0
     why = "not reverted: there was nothing to revert, and it had failed: 0 of 3 partitions moved"
     assert f"Plan cccccccccccc was {why}." in capsys.readouterr().out
-    plan = present(scene.journal.plans.get(record.digest))
-    assert (plan.status, plan.reason, plan.not_rolled_back) == (PlanStatus.FAILED, why, 0)
+    (plan,) = scene.journal.plans.latest(9)
+    assert (plan.digest, plan.status, plan.cancel) == (record.digest, PlanStatus.FAILED, None)
+
+
+def test_of_a_cancelled_plan_of_which_nothing_had_moved_there_is_nothing_to_revert(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.simulator.bandwidth = 1
+    scene.interfere = interrupt_at(scene, 1)
+    assert scene.call("apply", scene.file(*ALL[:2])) == 130
+    scene.interfere = lambda _: None
+    digest = scene.plan.digest
+    assert scene.call("cancel", "--reason", "why") == 0
+    assert "t-1: [2, 4, 1] back to [2, 3, 1]\n" in capsys.readouterr().out
+    cancelled = scene.plan
+    assert scene.call("cancel", digest, "--scope", "plan") == 0
+    said = f"Plan {digest[:12]} was not reverted: there was nothing to revert, and it had moved none.\n"
+    assert capsys.readouterr() == (said, "")
+    assert scene.journal.plans.latest(9) == [cancelled], "no rollback is left, and the status stays"
+    assert scene.call("cancel", digest) == 0
+    assert " back to " not in capsys.readouterr().out, "the first cancel returned them"
+
+
+def test_a_plan_that_is_undone_before_a_move_has_completed_leaves_no_empty_rollback(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.simulator.bandwidth = 1
+    scene.interfere = interrupt_at(scene, 1)
+    assert scene.call("apply", scene.file("t-1: 241")) == 130
+    scene.interfere = lambda _: None
+    capsys.readouterr()
+    assert scene.call("cancel", "--scope", "plan") == 0
+    (plan,) = scene.journal.plans.latest(9)
+    assert (plan.status, plan.rolled_back_by, plan.not_rolled_back) == (PlanStatus.ROLLED_BACK, None, 0)
+    assert capsys.readouterr().out.splitlines() == [
+        "t-1: [2, 4, 1] back to [2, 3, 1]",
+        f"Plan {plan.digest[:12]} was rolled back, with nothing left to revert.",
+    ]
+
+
+def test_while_reassignments_are_disabled_an_ended_plan_is_not_rolled_back_and_nothing_is_recorded(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert scene.call("apply", scene.file(*ALL)) == 0
+    ended = scene.plan
+    assert scene.call("disable", "--reason", "racks") == 0
+    capsys.readouterr()
+    words, rows = ("cancel", ended.digest, "--scope", "plan"), len(scene.journal.audit.rows())
+    assert scene.call(*words) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith(f"Reassignments are disabled by {getuser()} since ")
+    assert f"(racks), so plan {ended.digest[:12]} is not rolled back, and nothing was changed; enable" in said[0]
+    again = f"  airflow kafka-steward cancel {ended.digest[:12]} --scope plan --even-if-disabled --cluster {CLUSTER}"
+    assert said[1:] == [f"  airflow kafka-steward enable --cluster {CLUSTER}", again]
+    assert (scene.journal.plans.latest(9), len(scene.journal.audit.rows())) == ([ended], rows)
+    assert scene.call(*words, "--even-if-disabled") == 0
+    assert scene.replicas() == BEFORE
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_while_reassignments_are_disabled_what_is_in_flight_goes_back_and_the_rollback_waits(
+    half: Scene, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    digest = half.plan.digest
+    assert half.call("disable", "--reason", "racks") == 0
+    capsys.readouterr()
+    for words in (["cancel", digest, "--scope", "plan"], ["resume", digest], ["cancel", digest, "--scope", "plan"]):
+        assert half.call(*words, "--output", form) == 3
+        assert half.replicas() == [(4, 2, 3), *BEFORE[1:]]
+        said = capsys.readouterr().err
+        rollback = half.plan.digest
+        assert f"\nPlan {digest[:12]} has ended. Its rollback, plan {rollback[:12]}, of 1 partition waits: re" in said
+        assert "(racks). Enable them and resume it, or roll back all the same:\n  airflow kafka-steward enable" in said
+        assert f"\n  airflow kafka-steward resume {digest[:12]} " in said
+        assert f"\n  airflow kafka-steward cancel {digest[:12]} --scope plan --even-if-disabled " in said
+    assert half.call("enable") == 0
+    assert half.call("resume", digest) == 0
+    assert half.replicas() == BEFORE
+
+
+@pytest.mark.parametrize("where", ["before", "in flight"])
+def test_an_interrupted_rollback_is_named_as_what_has_not_ended(
+    scene: Scene, capsys: pytest.CaptureFixture[str], where: str
+) -> None:
+    assert scene.call("apply", scene.file(*ALL)) == 0
+    ended = scene.plan.digest
+    if where == "before":
+        other = PlanRecord("c" * 64, scene.simulator.cluster_id, "drain")
+        scene.journal.plans.publish(other, [move("t-0", "423", "413")])
+        claim_slot(scene.journal, other, Actor())
+    scene.simulator.bandwidth = 1
+    scene.interfere = interrupt_at(scene, 1)
+    capsys.readouterr()
+    assert scene.call("cancel", ended, "--scope", "plan") == 130
+    said = capsys.readouterr().err
+    rollback = present(scene.journal.plans.get(ended)).rolled_back_by
+    resume = f"\n  airflow kafka-steward resume {ended[:12]} --cluster {CLUSTER}\n"
+    if rollback is None:
+        assert where == "before"
+        assert f"Plan {ended[:12]} has ended, and its rollback has not begun. Continue it:{resume}" in said
+    else:
+        begin = f"Plan {ended[:12]} has ended; its rollback, plan {rollback[:12]}, has not ended. Moves in flight"
+        assert f"{begin} continue in Kafka. Resume the rollback, or cancel it:{resume}" in said
+        assert f"\n  airflow kafka-steward cancel {rollback[:12]} --cluster {CLUSTER}\n" in said
+
+
+def test_of_a_plan_with_nothing_in_flight_nothing_is_said_to_continue(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = PlanRecord("c" * 64, scene.simulator.cluster_id, "apply")
+    scene.journal.plans.publish(record, [move("t-0", "123", "423")])
+    claim_slot(scene.journal, record, Actor())
+    scene.simulator.kill(4)
+    scene.interfere = interrupt_at(scene, 1)
+    assert scene.call("resume", "cccc") == 130
+    assert "\nPlan cccccccccccc has not ended. Resume the plan, or cancel it:\n" in capsys.readouterr().err
 
 
 def test_a_rollback_of_which_nothing_went_back_says_so(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_steward.errors import PlanError, WrongJournal
+from kafka_steward.execution.announcements import disable_reassignment, enable_reassignment
 from kafka_steward.execution.plans.cancel import send_cancel_signal
 from kafka_steward.execution.plans.lifecycle import abandon_plan
 from kafka_steward.execution.plans.publishing import publish_plan
@@ -268,6 +269,49 @@ def test_a_cancel_is_notified_with_what_it_returns(make_cluster: MakeCluster, sc
     cancel._wait_unless_killed = lambda *_: cluster.tick()  # type: ignore[method-assign]  # time passes, simulated
     returned = cancel.execute(context())
     assert [each["kafka_steward"] for each in told] == [{"event": event, **returned}]
+
+
+def test_a_rollback_waits_while_reassignments_are_disabled_and_says_so(
+    make_cluster: MakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = make_cluster("1a 2b 3c 4a", "orders: 412 123", step_interval=0.1, min_free=0.0)
+    plan = plan_of(cluster, [move("orders-1", "123", "124")], operation="apply")
+    context_of = ClusterContext(cluster, cluster.journal, StewardHook(CONN_ID).settings, WHO)
+    runner = PlanRunner(context_of, publish_plan(context_of, plan).digest)
+    while not runner.step().ended:
+        cluster.tick()
+    disable_reassignment(cluster.journal, who=WHO, reason="racks")
+    pauses: list[float] = []
+
+    def wait(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 5:
+            assert cluster.replicas()["orders-1"] == (1, 2, 4)
+            enable_reassignment(cluster.journal, who=WHO)
+        cluster.tick()
+
+    cancel = CancelReassignmentOperator(
+        task_id="cancel", conn_id=CONN_ID, plan=plan.digest, scope="plan", deferrable=False
+    )
+    cancel._wait_unless_killed = wait  # type: ignore[method-assign]
+    assert cancel.execute(context())["status"] == "rolled_back"
+    assert len(pauses) > 4
+    assert "The rollback waits until they are enabled; a run with even_if_disabled does not." in capsys.readouterr().out
+
+
+def test_of_a_plan_of_which_nothing_was_moved_there_is_nothing_to_revert(
+    make_cluster: MakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = make_cluster("1a 2b 3c 4a", "orders: 412 123", step_interval=0.1, min_free=0.0)
+    plan = plan_of(cluster, [move("orders-1", "123", "124")], operation="apply")
+    publish_plan(ClusterContext(cluster, cluster.journal, StewardHook(CONN_ID).settings, WHO), plan)
+    for scope in ("pending", "plan"):
+        cancel = CancelReassignmentOperator(
+            task_id="cancel", conn_id=CONN_ID, plan=plan.digest, scope=scope, deferrable=False
+        )
+        assert cancel.execute(context())["status"] == "cancelled"
+    assert len(cluster.journal.plans.latest(9)) == 1
+    assert "was not reverted: there was nothing to revert, and it had moved none." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("run_type", ["asset_triggered", "manual"])

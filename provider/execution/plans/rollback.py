@@ -10,11 +10,12 @@ from collections.abc import Collection, Sequence
 
 from kafka_steward.assignment import Operation, counted
 from kafka_steward.errors import PlanError
+from kafka_steward.execution.announcements import disabled_reason
 from kafka_steward.execution.cluster_queries import with_hidden_topics
 from kafka_steward.execution.moves.progress import cancel_outcome_message
 from kafka_steward.execution.moves.recovery import RollbackMoves, plan_rollback_moves
 from kafka_steward.execution.moves.skips import SkippedPartition, read_skips, record_skips
-from kafka_steward.execution.moves.states import DONE, final_status
+from kafka_steward.execution.moves.states import DONE, filter_unsettled, final_status
 from kafka_steward.execution.plans.slot import claim_slot, refuse_taken_slot, release_slot
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
@@ -25,8 +26,10 @@ from kafka_steward.planning.files.formats import plan_digest, plan_table
 
 def publish_rollback(
     context: ClusterContext, digest: str, *, even_if_disabled: bool = False
-) -> tuple[PlanRecord, RollbackMoves]:
+) -> tuple[PlanRecord, RollbackMoves] | None:
     """Publish the plan that rolls back everything a plan has completed; a `PlanRunner` executes it.
+
+    If there is nothing to revert or to leave alone, no plan is published: that is recorded, and None is returned.
 
     Pending moves must have been cancelled before; `PlanRunner` does both. Skipped partitions and reasons are returned
     and in the audit trail. If an unfinished rollback exists already, that one is returned. To be called by one process
@@ -46,6 +49,9 @@ def publish_rollback(
         _link_rollback(journal, undone, known)
         return known, RollbackMoves(tuple(row.move for row in journal.plans.rows(known.digest)), ())
     back = preview_rollback(context, digest)
+    if undone.rolled_back_by is None and not (back.moves or back.skipped):
+        _record_nothing_to_revert(journal, undone)
+        return None
     record = _build_rollback_record(undone, back, who, even_if_disabled=even_if_disabled)
     # Without a move, the plan slot is not needed.
     if back.moves:
@@ -110,6 +116,36 @@ def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
     )
 
 
+def _record_nothing_to_revert(journal: Journal, undone: PlanRecord) -> None:
+    """Record that the requested rollback of a plan has ended without a plan of its own."""
+    status, reason = PlanStatus.ROLLED_BACK, "rolled back, with nothing left to revert"
+    if undone.status is PlanStatus.FAILED:
+        status, reason = undone.status, _not_reverted_reason(journal.plans.rows(undone.digest), undone.status, ())
+    journal.plans.update(undone, status=status, reason=reason, not_rolled_back=0)
+
+
+def nothing_to_revert_reason(context: ClusterContext, record: PlanRecord) -> str:
+    """Return why a plan that has ended need not be rolled back, as the end of `Plan X was ...`; empty if it must be.
+
+    A plan whose rollback was requested before is not looked at: the request has to be executed. Raises ClusterError.
+    """
+    journal = context.journal
+    rows = journal.plans.rows(record.digest)
+    requested = record.cancel is not None and record.cancel.scope == "plan"
+    if not record.status.finished or requested or filter_unsettled(rows):
+        return ""
+    back = preview_rollback(context, record.digest)
+    return "" if back.moves or back.skipped else _not_reverted_reason(rows, record.status, ())
+
+
+def disabled_rollback_reason(journal: Journal, digest: str) -> str:
+    """Return by whom reassignments are disabled, if the requested rollback of a plan that has ended waits for that."""
+    record = journal.plans.get(digest)
+    if record is None or record.cancel is None or not is_rollback_unfinished(journal, record):
+        return ""
+    return "" if record.cancel.even_if_disabled else disabled_reason(journal.mailbox)
+
+
 def _not_reverted_reason(rows: Sequence[MoveRow], before: PlanStatus, alone: Collection[SkippedPartition]) -> str:
     """Return why nothing of a plan went back, and what had become of it `before`, as the end of `Plan X was ...`."""
     all_of_it = f"all {counted(len(alone), 'partition', 'was', 'were')}" if len(alone) > 1 else "its partition was"
@@ -161,7 +197,9 @@ def is_rollback_unfinished(journal: Journal, record: PlanRecord) -> bool:
     """Return whether the requested rollback of a plan that has ended is still to be published, or has not ended."""
     if record.cancel is None or record.cancel.scope != "plan" or not record.status.finished:
         return False
-    if record.rolled_back_by in {None, record.earlier_rollback}:
+    if record.rolled_back_by is None:
+        return record.not_rolled_back is None
+    if record.rolled_back_by == record.earlier_rollback:
         return True
     rollback = journal.plans.get(str(record.rolled_back_by))
     if rollback is None or rollback.status.ended_by_itself:

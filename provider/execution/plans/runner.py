@@ -227,18 +227,23 @@ class PlanRunner:
                     raise
                 return self._waiting_progress(record, _busy_sentence(self._digest, error))
             self._failures = 0
+            if digest is None:
+                return self._rolled_back_progress()
             self._rollback = PlanRunner(self._context, digest, consume_signal=self._consumes_signal)
         progress = self._rollback.step()
         if not progress.ended:
             return progress
         self._rollback = None
         mark_rolled_back(self._journal, self._journal.plans.get(progress.digest) or record)
+        return self._rolled_back_progress()
+
+    def _rolled_back_progress(self) -> Progress:
         record = self._read_record()
         self._release_leases(record)
         return self._outcome_progress(record)
 
-    def _publish_rollback(self) -> str:
-        """Return the digest of the rollback; publish it if necessary.
+    def _publish_rollback(self) -> str | None:
+        """Return the digest of the rollback; publish it if necessary. Return None if there is nothing to revert.
 
         Runs under the step lock, so that two processes never publish two rollbacks.
         """
@@ -250,7 +255,10 @@ class PlanRunner:
                     self._journal.plans.update(record, earlier_rollback=None)
                 return known.digest
             request = record.cancel or CancelRequest()
-            published, _ = publish_rollback(self._context, self._digest, even_if_disabled=request.even_if_disabled)
+            outcome = publish_rollback(self._context, self._digest, even_if_disabled=request.even_if_disabled)
+            if outcome is None:
+                return None
+            published, _ = outcome
             if request.even_if_disabled and not published.even_if_disabled:
                 published = self._journal.plans.update(published, even_if_disabled=True)
             resume_plan(self._journal, published.digest, self._who, f"its rollback was requested: {request.reason}")
