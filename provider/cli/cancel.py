@@ -183,6 +183,9 @@ def _run_cancel(
     look = partial(verify_undone, cluster, journal, record.digest)
     found = poll_until_undone(lambda: foreground.retry(look, stays=_ENDED), foreground.interrupt.wait, say=print_error)
     leased = list_leased_rates(journal, [record.digest, *filter(None, [found.rollback])])
+    # What an earlier cancel had returned or left may have moved since: a rollback published now returned it again.
+    if found.rollback not in {None, record.rolled_back_by}:
+        before = {*before} - {row.topic_partition for row in journal.plans.rows(str(found.rollback))}
     return _CancelResult(
         progress,
         found,

@@ -374,6 +374,15 @@ def test_while_reassignments_are_disabled_what_is_in_flight_goes_back_and_the_ro
     assert half.replicas() == BEFORE
 
 
+def test_while_reassignments_are_disabled_a_cancel_of_everything_does_not_wait_for_rollbacks(
+    half: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert half.call("disable", "--reason", "racks") == 0
+    assert half.call("cancel", "--all", "--scope", "plan") == 3
+    assert half.replicas() == [(4, 2, 3), *BEFORE[1:]]
+    assert f"Its rollback, plan {half.plan.digest[:12]}, of 1 partition waits: re" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("where", ["before", "in flight"])
 def test_an_interrupted_rollback_is_named_as_what_has_not_ended(
     scene: Scene, capsys: pytest.CaptureFixture[str], where: str
