@@ -81,9 +81,10 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
 
     The plan is written beside the snapshot and read back from there. Its digest is verified, and a checker that does
     not trust the solver checks it against the snapshot. Returns `{"uri", "digest", "replicas_moved", "bytes_moved",
-    "lower_bound", "partitions", "unplaced", "nothing", "page_digest"}`: `nothing` names the partitions that a plan
-    without moves leaves for now, the last is of the page about the plan, `review.md` in its folder. Raises
-    PlanningFailed when the job ends without a plan, and SettingError for a configuration that cannot work.
+    "lower_bound", "partitions", "unplaced", "log_dirs_failed", "nothing", "page_digest"}`: `log_dirs_failed` are the
+    live brokers whose failed log directories it heals, `nothing` names the partitions that a plan without moves leaves
+    for now, the last is of the page about the plan, `review.md` in its folder. Raises PlanningFailed when the job ends
+    without a plan, and SettingError for a configuration that cannot work.
 
     >>> PlanReassignmentOperator(task_id="plan", snapshot={"uri": "/snapshot"}, operation="heal")
     <Task(PlanReassignmentOperator): plan>
@@ -258,6 +259,7 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
 
         self.linked_plan, proof = plan.digest, plan.proof
         numbers = {name: proof.get(name) for name in ("replicas_moved", "bytes_moved", "lower_bound")}
+        disks = list(proof.get("log_dirs_failed") or ())
         unplaced = len(partitions_in_need(proof.get("unplaced") or (), proof, snapshot))
         moves = (
             f"moves {numbers['replicas_moved']} replicas of {len(plan.moves)} partitions (no plan can move fewer than "
@@ -267,7 +269,7 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
         self.log.info("Plan %s %s.", plan.digest[:12], printable(moves))
         for note in (proof.get("notes") or ())[:_NOTES_LOGGED]:
             self.log.info("%s", printable(str(note)))
-        counts = {"partitions": len(plan.moves), "unplaced": unplaced}
+        counts = {"partitions": len(plan.moves), "unplaced": unplaced, "log_dirs_failed": disks}
         return {"uri": uri, "digest": plan.digest, **numbers, **counts, "nothing": _nothing_sentence(plan)}
 
 

@@ -275,7 +275,7 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
         brokers = name_brokers(sorted(self.brokers)) if self.brokers else "no broker"
         record, outcome = ended.record, ended.outcome
         missing = f"Not all of {brokers} {'were' if len(self.brokers) > 1 else 'was'} healed"
-        back = _returned_sentence(set(self.brokers), snapshot)
+        back = _returned_sentence(set(self.brokers).difference(self.plan.get("log_dirs_failed") or ()), snapshot)
         if ended.cancelled and back and all(is_fully_replicated(row, snapshot) for row in ended.rows):
             return f"{back} {ended.cancelled}"
         if ended.cancelled:
@@ -331,10 +331,10 @@ def _racks_sentence(ended: _EndedPlan) -> str:
 
 
 def _returned_sentence(brokers: set[int], snapshot: Snapshot) -> str:
-    """Return which of the healed brokers are live again; empty without any. One with a failed disk was live always."""
+    """Return which of the brokers that were down are live again; empty without any."""
     from kafka_steward.assignment import begin_with_brokers
 
-    back = sorted(brokers & snapshot.live - snapshot.offline_on_live_brokers.keys())
+    back = sorted(brokers & snapshot.live)
     return f"{begin_with_brokers(back, 'is', 'are')} live again." if back else ""
 
 

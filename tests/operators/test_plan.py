@@ -93,6 +93,7 @@ def test_it_plans_on_the_worker_and_says_what_moves(connect: Connect, snapshot: 
         "lower_bound": 9,
         "partitions": 9,
         "unplaced": 0,
+        "log_dirs_failed": [],
         "nothing": "",
         "page_digest": told["page_digest"],
     }

@@ -407,6 +407,11 @@ def test_a_broker_that_came_back_needed_no_heal(make_cluster: MakeCluster) -> No
     assert ran.people.events == ["healed"]
 
 
+def test_a_broker_that_was_healed_for_its_disk_is_not_live_again(make_cluster: MakeCluster) -> None:
+    ran = Ran(make_cluster("1a 2b 3c 4a", "t: 123"), [move("t-0", "123", "423")]).run()
+    assert "live again" not in ran.report(log_dirs_failed=[1])["sentence"]  # also once the disk was replaced
+
+
 def test_a_cancelled_heal_of_a_broker_that_came_back_left_nothing_undone(make_cluster: MakeCluster) -> None:
     cluster = make_cluster("1a 2b 3c 4a", "t: 123 231")
     moves = heal_moves(cluster, 1, 4)
