@@ -121,7 +121,7 @@ class ApprovePlanOperator(LinkedToPlan, ApprovalOperator):
         with open_session(hook_of(self, context)) as opened:
             approval = opened.journal.plans.approval(plan.digest)
             if approval is None and not why:
-                report_request(opened.context(actor_of(context)), plan, expires_in=self.response_timeout)
+                report_request(opened.context(actor_of(context)), plan, snapshot, expires_in=self.response_timeout)
                 throttled = opened.settings.throttle_leaders
                 rates = read_external_rates(opened.cluster, opened.journal, leaders=throttled)
         if approval is None and not why:

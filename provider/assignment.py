@@ -243,14 +243,20 @@ def name_some(items: Collection[object], most: int, total: int = 0) -> str:
     return f"{named}{' and ' if named else ''}{left} more" if left > 0 else named
 
 
-def name_last_in_sync(replicas: Assignment, isr: Collection[int], serving: Collection[int]) -> str:
-    """Return which broker has to come back so that a partition has a leader again, for a sentence: one last in sync.
+def last_in_sync(replicas: Assignment, isr: Collection[int], serving: Collection[int]) -> list[int]:
+    """Return the brokers one of which has to come back so that a partition has a leader again: those last in sync.
 
     `serving` are the brokers with a live replica: they are there already. Eligible leader replicas (KIP-966) are not in
     the ISR, and may leave it empty.
     """
-    away = [broker for broker in replicas if broker not in serving] or replicas
-    brokers = [broker for broker in away if broker in isr] or away
+    away = [broker for broker in replicas if broker not in serving] or [*replicas]
+    return [broker for broker in away if broker in isr] or away
+
+
+def name_last_in_sync(brokers: Collection[int]) -> str:
+    """Return the same brokers for a sentence; they may be unknown."""
+    if not brokers:
+        return "one of its brokers"
     return f"{'one of its' if len(brokers) > 1 else 'its'} {name_brokers(brokers)}"
 
 

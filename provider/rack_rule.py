@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -135,7 +136,7 @@ def rack_bounds(rf: int, sizes: Sequence[int], rackless: int, *, own_rack: bool)
     return [min(height - 1, size) for size in sizes], [min(height, size) for size in sizes]
 
 
-def rack_left_sentence(left: Collection[tuple[str, int, str]], counts: Mapping[str, int] | None = None) -> str:
+def rack_left_sentence(left: Collection[Sequence[Any]], counts: Mapping[str, int] | None = None) -> str:
     """Return which partitions break the rack rule and are left, and why; empty without any.
 
     `left` has topic, number and the word of the reason; `counts`, by that word, how many there are, if more.

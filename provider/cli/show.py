@@ -292,7 +292,7 @@ def show_plan(call: CommandContext) -> None:
 def _not_planned(proof: ProofSummary | None) -> list[dict[str, Any]]:
     """Return the partitions that a plan leaves as they are, as plain values: why, and what a person can do."""
     left = () if proof is None else proof.left
-    return [{**each._asdict(), "sentence": reason_to_leave(each.reason)} for each in left]
+    return [{**each._asdict(), "sentence": reason_to_leave(each.reason, each.brokers)} for each in left]
 
 
 def _not_planned_lines(proof: ProofSummary | None) -> list[str]:
@@ -305,7 +305,7 @@ def _not_planned_lines(proof: ProofSummary | None) -> list[str]:
     if proof is None or not proof.left:
         return of_racks
     more = sum(proof.left_counts.values()) - len(proof.left)
-    lines = [f"  {TopicPartition(*each[:2])}: {reason_to_leave(each.reason)}" for each in proof.left]
+    lines = [f"  {TopicPartition(*each[:2])}: {reason_to_leave(each.reason, each.brokers)}" for each in proof.left]
     return ["", "left as they are:", *lines, *([f"  ... and {more} more"] if more > 0 else []), *of_racks]
 
 

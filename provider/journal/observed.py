@@ -6,7 +6,7 @@ So a reader needs the database only. Nothing decides by them. Times are by the j
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
@@ -166,11 +166,15 @@ class BrokerChange:
 
 
 class LeftPartition(NamedTuple):
-    """A partition that a plan leaves as it is, with the reason, a word of its proof."""
+    """A partition that a plan leaves as it is, with the reason, a word of its proof.
+
+    If it has no leader, one of `brokers`, the last in sync, has to come back.
+    """
 
     topic: str
     partition: int
     reason: str
+    brokers: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)

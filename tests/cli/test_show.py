@@ -22,8 +22,9 @@ from kafka_steward.cli.manage import overall_exit, partition_statuses
 from kafka_steward.cli.show import late_step_lines
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.cluster_queries import HIDDEN
-from kafka_steward.execution.plans.progress_reports import proof_summary
+from kafka_steward.execution.plans.progress_reports import proof_summary, report_publication
 from kafka_steward.execution.plans.runner import PlanRunner
+from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.watch.failures import FailureDetector
 from kafka_steward.execution.watch.health import check_health
@@ -37,6 +38,7 @@ from kafka_steward.journal.sql.plan_reports import PlanReports
 from kafka_steward.journal.sql.plans import PlanTable
 from kafka_steward.journal.sql.watch_reports import WatchReports
 from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
 from tests.airflow_home import Connect
@@ -510,6 +512,29 @@ def test_a_stricter_rate_of_somebody_is_named_wherever_the_rate_of_the_plan_is(
         assert {**named, "plan": digest} == {
             "plan": digest, "broker": 4, "key": RATE, "bytes_per_s": 2, "for_all_brokers": False,
         }  # fmt: skip
+
+
+def test_a_plan_that_leaves_a_lost_partition_shows_which_brokers_to_bring_back(
+    scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulator = scene.simulator
+    simulator.create("lost", [(2, 3)])
+    simulator.kill(2)
+    simulator.kill(3)
+    take_snapshot(simulator, f"{tmp_path}/snapshot", failed=(2, 3), now_ms=0)
+    left = [{"topic": "lost", "partition": 0, "reason": "all_replicas_lost"}]
+    plan = plan_of(simulator, [move("t-0", "123", "143")], unplaced=left)
+    database = open_database(f"sqlite:///{tmp_path}/journal.db", simulator.cluster_id, "here")
+    scene.journal.plan_reports = PlanReports(database)
+    PlanTable(database).insert(scene.journal.plans.publish(PlanRecord(plan.digest, "simulated", "heal"), plan.moves))
+    report_publication(
+        ClusterContext(simulator, scene.journal, Settings(), Actor()), plan, read_snapshot(f"{tmp_path}/snapshot")
+    )
+    assert scene.call("show", plan.digest, "--output", "json") == 0
+    (one,) = json.loads(capsys.readouterr().out)["not_planned"]
+    assert (one["brokers"], "bring back its broker 3 with its data" in one["sentence"]) == ([3], True)
+    assert scene.call("show", plan.digest) == 0
+    assert "bring back its broker 3 with its data" in capsys.readouterr().out
 
 
 def test_what_a_plan_leaves_is_shown_with_the_reason_and_what_to_do(

@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kafka_steward.assignment import Move, TopicPartition, below_min_isr_reason, name_last_in_sync, only_reorders
+from kafka_steward.assignment import (
+    Move,
+    TopicPartition,
+    below_min_isr_reason,
+    last_in_sync,
+    name_last_in_sync,
+    only_reorders,
+)
 from kafka_steward.cluster.state import BrokerLogDirs, Directory, Partition, Snapshot
 from kafka_steward.execution.announcements import restart_clause
 from kafka_steward.execution.moves.staging import out_of_sync_before_better
@@ -307,7 +314,7 @@ def _check_target_cordoned(move: Move, _: Partition, inputs: PreflightInputs) ->
 def _check_no_leader(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
     if not move.adding or partition.leader is not None:
         return None
-    return name_last_in_sync(partition.replicas, partition.isr, partition.live_replicas(inputs.snapshot))
+    return name_last_in_sync(last_in_sync(partition.replicas, partition.isr, partition.live_replicas(inputs.snapshot)))
 
 
 def _check_out_of_sync(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:

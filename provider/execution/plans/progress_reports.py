@@ -14,6 +14,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import JournalUnreachable, LockLost
 from kafka_steward.execution.moves.progress import Progress
 from kafka_steward.execution.moves.states import Held
+from kafka_steward.execution.plans.report import brokers_to_bring_back
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.observed import (
@@ -25,7 +26,7 @@ from kafka_steward.journal.observed import (
 )
 from kafka_steward.journal.paths import BROKER, PARTITION, TOPIC
 from kafka_steward.journal.store import Journal
-from kafka_steward.planning.files.formats import PlanFolder
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 
 _log = logging.getLogger(__name__)
 
@@ -110,11 +111,14 @@ def _whole(number: float | None) -> int | None:
     return None if number is None else int(number)
 
 
-def proof_summary(plan: PlanFolder) -> ProofSummary:
+def proof_summary(plan: PlanFolder, snapshot: SnapshotFolder | None = None) -> ProofSummary:
     """Return what the proof of a plan states; what a proof made elsewhere does not state is None."""
     proof = plan.proof
     racks, rack_left = _mapping(proof.get("rack_violations")), _mapping(proof.get("rack_left"))
     left = _left_partitions(each for name in ("unplaced", "pinned") for each in _sequence(proof.get(name)))
+    if snapshot is not None:
+        back = brokers_to_bring_back({TopicPartition(*each[:2]): each.reason for each in left}, snapshot)
+        left = tuple(each._replace(brokers=back.get(TopicPartition(*each[:2]), ())) for each in left)
     return ProofSummary(
         replicas_moved=_number(proof.get("replicas_moved")),
         lower_bound=_number(proof.get("lower_bound")),
@@ -167,17 +171,20 @@ def _number(value: Any) -> Any:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def report_request(context: ClusterContext, plan: PlanFolder, *, expires_in: timedelta | None) -> None:
+def report_request(
+    context: ClusterContext, plan: PlanFolder, snapshot: SnapshotFolder | None = None, *, expires_in: timedelta | None
+) -> None:
     """Record that the actor asks for the approval of a plan, with what its proof states. Raises JournalUnreachable."""
     expires_in_ms = None if expires_in is None else int(expires_in.total_seconds() * 1000)
     operation = str(plan.proof.get("operation"))
     context.journal.plans.ask(
         plan.digest, operation, len(plan.moves), asked_by=context.actor, expires_in_ms=expires_in_ms
     )
-    report_publication(context, plan)
+    report_publication(context, plan, snapshot)
 
 
-def report_publication(context: ClusterContext, plan: PlanFolder) -> None:
+def report_publication(context: ClusterContext, plan: PlanFolder, snapshot: SnapshotFolder | None = None) -> None:
     """Record what the proof of a published or proposed plan states. Raises JournalUnreachable."""
     if context.journal.plan_reports is not None:
-        context.journal.plan_reports.put_proof(plan.digest, proof_summary(plan), conn_id=context.journal.conn_id)
+        summary = proof_summary(plan, snapshot)
+        context.journal.plan_reports.put_proof(plan.digest, summary, conn_id=context.journal.conn_id)

@@ -121,7 +121,7 @@ def publish_plan(
     record = journal.plans.publish(wanted, plan.moves)
     claim_slot(journal, record, who)
     if known is None:
-        report_publication(context, plan)
+        report_publication(context, plan, snapshot)
         reason = f"{counted(len(plan.moves), 'partition') if plan.moves else 'nothing'} to move"
         journal.audit.record(
             AuditRecord(Action.PUBLISH, reason, plan=plan.digest, after=_publication_facts(plan, wanted), who=who)

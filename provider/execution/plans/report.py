@@ -25,6 +25,7 @@ from kafka_steward.assignment import (
     TopicPartition,
     begin_with_brokers,
     counted,
+    last_in_sync,
     name_brokers,
     name_last_in_sync,
     name_some,
@@ -283,7 +284,8 @@ def _duration_at_rates_of_others(moves: Sequence[Move], stricter: Sequence[Exter
     vain = [rate for rate, at in through.items() if rate.bytes_per_s < max(1, count[at]) * UNLIMITED_BYTES_PER_S]
     slow = [(size[at] / rate.bytes_per_s, rate) for rate, at in through.items() if rate not in vain]
     stopping = [rate for rate in vain if rate.side is ThrottleSide.LEADER]
-    least, rate = (0.0, stopping[0]) if stopping else max(slow, default=(0.0, stricter[0]))
+    strictest = min(stopping or stricter, key=lambda rate: (rate.bytes_per_s, rate))
+    least, rate = max(slow, default=(0.0, strictest)) if not stopping else (0.0, strictest)
     way = "out of" if rate.side is ThrottleSide.LEADER else "into"
     where = f"{format_bytes(rate.bytes_per_s)}/s {way} broker {rate.broker}, set by someone else"
     predicted = bool(slow) and not stopping
@@ -492,21 +494,18 @@ def _replicas_of(names: Collection[TopicPartition], table: pa.Table) -> Iterator
 
 def not_moved_lines(proof: Mapping[str, Any], snapshot: SnapshotFolder) -> list[str]:
     """Return a clause for each partition that needs a change and does not get it: why, and what a person can do."""
-    left = [*(proof.get("unplaced") or ()), *(proof.get("pinned") or ())]
-    returning = _brokers_to_bring_back(
-        {one["topic"] for one in left if "{" in REASONS_TO_LEAVE.get(one["reason"], "")}, snapshot
-    )
-    lines = []
-    for one in left:
-        name = TopicPartition(one["topic"], one["partition"])
-        lines.append(f"{name}: {reason_to_leave(str(one['reason']), returning.get(name))}")
-    return lines
+    left = [
+        (TopicPartition(one["topic"], one["partition"]), str(one["reason"]))
+        for one in [*(proof.get("unplaced") or ()), *(proof.get("pinned") or ())]
+    ]
+    returning = brokers_to_bring_back(dict(left), snapshot)
+    return [f"{name}: {reason_to_leave(reason, returning.get(name, ()))}" for name, reason in left]
 
 
-def reason_to_leave(reason: str, brokers: str | None = None) -> str:
-    """Return why a partition was left as it was and what a person can do; `brokers` would lead it again."""
+def reason_to_leave(reason: str, brokers: Collection[int] = ()) -> str:
+    """Return why a partition was left as it was and what a person can do; one of `brokers` would lead it again."""
     words = REASONS_TO_LEAVE.get(reason)
-    return reason.replace("_", " ") if words is None else words.format(brokers=brokers or "one of its brokers")
+    return reason.replace("_", " ") if words is None else words.format(brokers=name_last_in_sync(brokers))
 
 
 def left_sentence(proof: ProofSummary, unplaced: int | None = None) -> str:
@@ -525,16 +524,24 @@ def left_sentence(proof: ProofSummary, unplaced: int | None = None) -> str:
     return f"Its plan left {counted(total, 'partition')}{which}: {'; '.join(clauses)}." if total else ""
 
 
-def _brokers_to_bring_back(topics: Collection[str], snapshot: SnapshotFolder) -> dict[TopicPartition, str]:
-    """Return for each partition of the topics the brokers one of which would lead it again: those in sync last."""
-    chosen = snapshot.partitions.filter(pc.is_in(snapshot.partitions["topic"], pa.array(sorted(topics), pa.string())))
+def brokers_to_bring_back(
+    left: Mapping[TopicPartition, str], snapshot: SnapshotFolder
+) -> dict[TopicPartition, Sequence[int]]:
+    """Return, for those of the partitions that a plan left for want of a leader, the brokers one of which would lead.
+
+    `left` has the reasons of the proof.
+    """
+    leaderless = {name for name, reason in left.items() if reason in _LEADERLESS}
+    topics = pa.array(sorted({name.topic for name in leaderless}), pa.string())
+    chosen = snapshot.partitions.filter(pc.is_in(snapshot.partitions["topic"], topics))
     brokers = snapshot.brokers.select(["broker", "state"]).to_pylist()
     live = {row["broker"] for row in brokers if row["state"] not in {"failed", "down"}}
     return {
-        TopicPartition(row["topic"], row["partition"]): name_last_in_sync(
+        name: last_in_sync(
             row["replicas"], row["isr"], () if row["all_offline"] else live.difference(row["offline"] or ())
         )
         for row in chosen.to_pylist()
+        if (name := TopicPartition(row["topic"], row["partition"])) in leaderless
     }
 
 
