@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from kafka_steward.errors import StewardError
 from kafka_steward.escaping import printable
-from kafka_steward.hooks.context import actor_of, is_scheduled
-from kafka_steward.operators.base import Notifiers, StewardOperator, fail_without_retry, notify, to_notifier_list
+from kafka_steward.hooks.context import actor_of, hook_of, is_scheduled
+from kafka_steward.operators.base import (
+    Notifiers,
+    StewardOperator,
+    fail_without_retry,
+    notify,
+    to_notifier_list,
+    tools_connection,
+)
 from kafka_steward.operators.execution import PlanExecutionOperator, fail_task
 from kafka_steward.operators.links import LinkedToPlan
 from kafka_steward.value_parsing import parse_whole_number, require_choice, shorten_value
@@ -34,9 +43,10 @@ class ChangeThrottleOperator(LinkedToPlan, StewardOperator):
     """Limits the moves of a plan that has not ended to `rate` bytes per second into one broker; 0: no throttle.
 
     `plan` is a plan's digest or a prefix of it; without one, the plan that holds the plan slot is meant. The request is
-    written into the journal, which is all that is needed: Kafka is not called. The plan's next step sets the rate on
-    all brokers that its moves copy to. The rate applies to this plan until it ends, and overrides the settings. Fails
-    without a retry for a plan that is unknown or has ended. Returns `{"plan", "throttle", "sentence"}`.
+    written into the journal, which is all that is needed: Kafka is asked only which rates of others are stricter, and
+    need not answer. The plan's next step sets the rate on all brokers that its moves copy to. The rate applies to this
+    plan until it ends, and overrides the settings. Fails without a retry for a plan that is unknown or has ended.
+    Returns `{"plan", "throttle", "sentence"}`.
 
     >>> ChangeThrottleOperator(task_id="throttle", plan="3f2a91c0", rate=200_000_000, reason="the night is quiet")
     <Task(ChangeThrottleOperator): throttle>
@@ -59,8 +69,9 @@ class ChangeThrottleOperator(LinkedToPlan, StewardOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Write the request into the journal."""
-        from kafka_steward.execution.plans.lifecycle import change_plan_throttle, throttle_message
+        from kafka_steward.execution.plans.lifecycle import change_plan_throttle, read_stricter_rates, throttle_message
         from kafka_steward.execution.plans.resolution import resolve_plan
+        from kafka_steward.execution.throttles.leases import list_external_rates
 
         rate, who = self._parse_rate(), actor_of(context)
         reason = str(self.reason or "").strip() or "no reason was given"
@@ -68,7 +79,10 @@ class ChangeThrottleOperator(LinkedToPlan, StewardOperator):
             digest = resolve_plan(journal, self.plan or None, "throttle", who=who).digest
             self.linked_plan = digest
             changed = change_plan_throttle(journal, digest, rate, who, reason)
-            sentence = throttle_message(journal, changed)
+            hook, external = hook_of(self, context), list_external_rates(journal, changed)
+            with suppress(StewardError), hook.open() as opened:  # the cluster need not respond
+                external = read_stricter_rates(opened.context(who), changed)
+            sentence = throttle_message(journal, changed, external, connection=tools_connection(hook))
         self.log.info("%s", printable(sentence))
         return {"plan": digest, "throttle": rate, "sentence": sentence}
 

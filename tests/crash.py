@@ -56,6 +56,7 @@ FREE = {
     "close",
     "cluster_id",
     "log_dirs_failures",
+    "secured",
     "zookeeper_mode",
     "in_migration",
     "mode_text",

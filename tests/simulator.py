@@ -69,6 +69,7 @@ class Simulator:
         bandwidth: int = 100,
     ) -> None:
         self.cluster_id = "simulated"
+        self.secured = False
         self.mode = mode
         self.bandwidth = bandwidth
         self.now_ms = 1_000_000
@@ -93,6 +94,8 @@ class Simulator:
         self.hidden: set[str] = set()
         self.failed_dirs: dict[int, list[str]] = {}
         self.mute: set[int] = set()
+        #: Replicas whose log a broker does not create, as it finds a former one in a failed directory.
+        self.without_log: set[tuple[TopicPartition, int]] = set()
         self._topic_ids = itertools.count(1)
         for topic, assignments in topics.items():
             self.create(topic, assignments, size=size)
@@ -482,6 +485,7 @@ class Simulator:
         throttled = {broker: self._rate(broker) for broker in self.alive}
         for name, partition in sorted(self.topics.items()):
             behind = set(partition.replicas) & self.alive - partition.isr - partition.offline
+            behind -= {broker for broker in behind if (name, broker) in self.without_log}
             for broker in sorted(behind if partition.leader is not None else ()):
                 budget = throttled if self._is_throttled(name, broker) else room
                 missing = partition.size - partition.held.get(broker, 0)

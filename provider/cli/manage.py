@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from kafka_steward.assignment import Assignment, TopicPartition, counted
@@ -14,13 +15,14 @@ from kafka_steward.cli.show import plan_facts
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.document_api.request_status import BEGINS, misplaced_sentence
-from kafka_steward.errors import ClusterError, LockLost
+from kafka_steward.errors import ClusterError, LockLost, StewardError
 from kafka_steward.execution.moves.recovery import gone_reason
 from kafka_steward.execution.moves.states import DONE
 from kafka_steward.execution.plans.lifecycle import (
     abandon_plan,
     change_plan_throttle,
     find_plan_by_prefix,
+    read_stricter_rates,
     throttle_message,
 )
 from kafka_steward.execution.plans.resolution import resolve_plan
@@ -134,7 +136,10 @@ def set_plan_throttle(call: CommandContext) -> None:
     with call.journal() as journal:
         digest = find_plan_by_prefix(journal, call.arguments.plan).digest
         changed = change_plan_throttle(journal, digest, call.arguments.rate, call.who, call.reason)
-        sentence, external = throttle_message(journal, changed), list_external_rates(journal, changed)
+        external = list_external_rates(journal, changed)
+        with suppress(StewardError), call.hook.open() as opened:  # the cluster need not respond
+            external = read_stricter_rates(opened.context(call.who), changed)
+        sentence = throttle_message(journal, changed, external, connection=call.connection)
     facts = {**plan_facts(changed, external), "throttle": changed.throttle, "sentence": sentence}
     call.out.print_facts(facts, [sentence])
 

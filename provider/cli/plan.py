@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from kafka_steward.assignment import Operation, TopicPartition, counted
+from kafka_steward.assignment import Operation, TopicPartition, begin_with_brokers, counted, name_brokers
 from kafka_steward.cli import Exit
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.cluster.health import failed_log_dirs, failed_paths_text
@@ -45,6 +45,7 @@ from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot, u
 from kafka_steward.execution.throttles.leftovers import read_external_rates
 from kafka_steward.execution.throttles.rates import ExternalRate, external_rates_message
 from kafka_steward.execution.topics.pending import list_pending, target_replication_factors, unfillable_reason
+from kafka_steward.execution.watch.failures import decide_outage
 from kafka_steward.given_targets import CurrentPartition, TargetCheck
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal import paths
@@ -186,6 +187,7 @@ def _read_inputs(call: CommandContext, opened: ClusterSession, operation: Operat
             found = failed_log_dirs(snapshot, opened.cluster.directories(sorted(left)))
             _print_disks_left_out(call, {broker: found[broker] for broker in sorted(left)})
         print_error(*filter(None, [unknown_racks_message(snapshot, inputs.failed, last_racks(opened.journal))]))
+        _print_outage(opened, snapshot, frozenset(brokers))
         _print_healed_regardless(opened.journal, inputs.failed)
         return inputs
     snapshot = opened.cluster.snapshot()
@@ -197,6 +199,17 @@ def _read_inputs(call: CommandContext, opened: ClusterSession, operation: Operat
             f"  {call.command_line(f'plan heal --brokers {broker}')}",
         )
     return _Inputs(draining=brokers if operation is Operation.DRAIN else ())
+
+
+def _print_outage(opened: ClusterSession, snapshot: Snapshot, named: frozenset[int]) -> None:
+    """Print that so many brokers are down that the DAG would heal none of them, or only those that a person named."""
+    journal, dead = opened.journal, snapshot.dead_hosting_brokers
+    _, decision, why = decide_outage(journal, snapshot, read_failures(journal), opened.settings)
+    healed = dead.intersection({*named, *decision.due})
+    if why and healed < dead:
+        would = f"would heal only {name_brokers(sorted(healed))}" if healed else "would not start now"
+        down = begin_with_brokers(sorted(dead), "is", "are")
+        print_error(f"The DAG {would}; this plan does not wait. {down} down: {why}")
 
 
 def _print_healed_regardless(journal: Journal, failed: Collection[int]) -> None:

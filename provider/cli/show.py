@@ -6,7 +6,8 @@ Values for programs are untruncated, with times in ISO 8601 (UTC).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -14,21 +15,21 @@ from kafka_steward.assignment import TopicPartition, begin_with_brokers, counted
 from kafka_steward.cli import Exit
 from kafka_steward.cli.document_facts import document_facts, document_lines
 from kafka_steward.cli.verb import CommandContext, print_error
-from kafka_steward.cluster.health import PartitionCondition, partition_conditions
+from kafka_steward.cluster.health import PartitionCondition, failed_log_dirs, failed_paths_text, partition_conditions
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.document_api.document_status import DocumentStatus, read_document_status
-from kafka_steward.errors import RequestError
+from kafka_steward.errors import ClusterError, RequestError
 from kafka_steward.escaping import iso_time
 from kafka_steward.execution.announcements import restart_clause, restarting_brokers
 from kafka_steward.execution.cluster_queries import describe_topic, readable_min_isr
-from kafka_steward.execution.failures.records import last_racks, read_failures
-from kafka_steward.execution.failures.rules import build_view, lost_racks_clause, not_counted_text, outage_text
+from kafka_steward.execution.failures.records import read_failures
+from kafka_steward.execution.failures.rules import lost_racks_clause, not_counted_text
 from kafka_steward.execution.plans.lifecycle import find_plan_by_prefix
 from kafka_steward.execution.plans.report import reason_to_leave
 from kafka_steward.execution.plans.rollback import find_left_alone
 from kafka_steward.execution.throttles.leases import list_external_rates
-from kafka_steward.execution.throttles.rates import UNKNOWN_SERVERS, ExternalRate, external_rates_message, names_rates
-from kafka_steward.execution.watch.failures import decide_failures
+from kafka_steward.execution.throttles.rates import ExternalRate, external_rates_message, names_rates
+from kafka_steward.execution.watch.failures import decide_outage
 from kafka_steward.hooks.steward import ClusterSession
 from kafka_steward.journal.audit import StoredAuditRecord
 from kafka_steward.journal.columns import audit_facts, move_facts
@@ -71,7 +72,7 @@ def time_argument_ms(time: int | datetime, now_ms: int) -> int:
 
 
 #: The facts for which `status` prints separate lines, besides those of the documents.
-_APART = ("plans", "external_rates", "hosts", "polls", "failures", "announced_restarts")
+_APART = ("plans", "external_rates", "hosts", "polls", "failures", "failed_log_dirs", "announced_restarts")
 
 
 def show_status(call: CommandContext) -> None:
@@ -86,6 +87,10 @@ def show_status(call: CommandContext) -> None:
         ]
         lines += document_lines(documents)
         lines += facts["failures"]
+        lines += [
+            f"log directory {failed_paths_text(each['paths'])} of broker {each['broker']} has failed"
+            for each in facts["failed_log_dirs"]
+        ]
         lines += [each["sentence"] for each in facts["announced_restarts"]]
         lines += [f"opened on: {each['host']}, last {each['last']}" for each in facts["hosts"]]
         polls = [f"watched: {each['kind']}, {each['seconds']:.0f} s ago on {each['host']}" for each in facts["polls"]]
@@ -113,10 +118,11 @@ def _status_facts(
     snapshot, journal, now_ms = opened.cluster.snapshot(), opened.journal, opened.journal.now_ms()
     failures = read_failures(journal)
     dead = snapshot.dead_hosting_brokers
-    view = build_view(snapshot, dead, {}, last_racks(journal) if dead else None)
-    decision = decide_failures(journal, view, failures, now_ms=now_ms, settings=opened.settings)
+    view, decision, why = decide_outage(journal, snapshot, failures, opened.settings)
     not_counted, due, conn_id = decision.not_counted, decision.due, journal.conn_id
-    why = outage_text(dead, view.known, not_counted, opened.settings, healing=due, conn_id=conn_id)
+    broken = dict[int, tuple[str, ...]]()
+    with suppress(ClusterError):  # without the right to read log directories, there is a status all the same
+        broken = failed_log_dirs(snapshot, opened.cluster.directories(sorted(snapshot.live)))
     notes = filter(
         None,
         (
@@ -132,6 +138,7 @@ def _status_facts(
         "mode": opened.cluster.mode_text.replace(" mode", ""),
         "live_brokers": sorted(snapshot.live),
         "dead_brokers": sorted(dead),
+        "failed_log_dirs": [{"broker": broker, "paths": list(paths)} for broker, paths in broken.items()],
         "outage": decision.outage,
         "failures": list(notes),
         "announced_restarts": [
@@ -314,11 +321,10 @@ def _plan_lines(
 ) -> list[str]:
     """Return a summary of a plan; the rates of others that apply instead of its own are in it once.
 
-    Its reason may name them, without the servers, which the step that wrote it does not know.
+    Its reason may name them.
     """
-    reason = record.reason.replace(UNKNOWN_SERVERS, call.connection)
-    lines = plan_lines(replace(record, reason=reason), rows)
-    if external and not names_rates(reason, external):
+    lines = plan_lines(record, rows)
+    if external and not names_rates(record.reason, external):
         lines.append(f"  {external_rates_message(external, record.throttle or 0, connection=call.connection)}")
     return lines
 

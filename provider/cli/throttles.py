@@ -29,6 +29,7 @@ def list_leftover_throttles(call: CommandContext) -> Exit | None:
     with call.hook.open() as opened:
         found = survey_throttles(opened.cluster, opened.journal)
         shown = found.leftovers
+        print_error(*filter(None, [found.unread_sentence]))
         if not call.arguments.remove:
             _print_all(call, found)
             return None

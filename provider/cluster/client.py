@@ -78,6 +78,7 @@ class KafkaCluster:
         self._config_changes = RecentConfigChanges()
         self._unanswered: dict[int, ClusterError] = {}
         self._migration: tuple[float, bool] | None = None
+        self._secured = bool(config.get("security_protocol", "PLAINTEXT") != "PLAINTEXT")
 
     def __repr__(self) -> str:
         return f"<KafkaCluster {self.cluster_id} at {self._transport.servers}>"
@@ -96,6 +97,11 @@ class KafkaCluster:
     def cluster_id(self) -> str:
         """Kafka's own id of the cluster; every later response with an id is compared with it."""
         return self._transport.cluster_id
+
+    @property
+    def secured(self) -> bool:
+        """True if clients need more than an address to connect."""
+        return self._secured
 
     @property
     def zookeeper_mode(self) -> bool:

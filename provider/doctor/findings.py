@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
-from kafka_steward.commands import command_line
+from kafka_steward.commands import command_line, connection_options
 from kafka_steward.errors import StewardError
 
 #: Whom Kafka sees without a login.
@@ -136,8 +136,7 @@ class Commands:
     @property
     def connection(self) -> str:
         """The options by which Kafka's own tools connect to this cluster."""
-        settings = " --command-config admin.properties" if self.secured else ""
-        return f"--bootstrap-server {shlex.quote(self.servers)}{settings}"
+        return connection_options(self.servers, secured=self.secured)
 
 
 def set_for_airflow(name: str, value: str) -> str:

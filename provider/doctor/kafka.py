@@ -294,7 +294,10 @@ def throttle_finding(survey: ThrottleSurvey, throttle: int, commands: Commands) 
     external = external_rates_message(stricter, throttle, whose="a plan's", connection=commands.connection)
     sentences += filter(None, (external, ineffective_message(throttle)))
     if not sentences:
-        return Finding("throttles", Level.OK, "No throttle is left over, and no rate is stricter than that of plans.")
+        sentences.append("No throttle is left over, and no rate is stricter than that of plans.")
+        if not survey.unread:
+            return Finding("throttles", Level.OK, sentences[0])
+    sentences += filter(None, [survey.unread_sentence])
     command = commands.steward("throttles") if survey.leftovers or survey.in_use else ""
     return Finding("throttles", Level.NOTE, " ".join(sentences), command)
 

@@ -31,6 +31,10 @@ class ClusterPort(Protocol):
         """Kafka's own id of the cluster."""
 
     @property
+    def secured(self) -> bool:
+        """True if clients need more than an address to connect."""
+
+    @property
     def zookeeper_mode(self) -> bool:
         """True if ZooKeeper keeps this cluster's metadata; its controller is then one of the brokers."""
 

@@ -157,6 +157,18 @@ def test_the_folder_keeps_snapshot_plan_and_proof(scene: Scene, capsys: pytest.C
     assert (folder / "snapshot" / "partitions.parquet").exists()
 
 
+def test_a_heal_in_an_outage_says_what_the_dag_would_do(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.simulator.create("u", [(3, 4)])
+    for broker in (3, 4):
+        scene.simulator.kill(broker)
+    for brokers, would in (
+        ((), "would not start now"), (("--brokers", "3"), "would heal only broker 3"), (("--brokers", "3,4"), ""),
+    ):  # fmt: skip
+        scene.call("plan", "heal", *brokers)
+        said = f"The DAG {would}; this plan does not wait. Brokers 3 and 4 are down: 2 of 4 brokers, more than"
+        assert (said in capsys.readouterr().err) == bool(would)
+
+
 def test_a_heal_is_of_the_brokers_that_are_down(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is nothing to heal" in planned(scene, capsys, "heal")["sentence"]
     scene.simulator.kill(2)

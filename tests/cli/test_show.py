@@ -187,6 +187,15 @@ def test_status_of_a_journal_without_a_database_names_no_host_and_no_poll(
     assert lines == ["watched: never; no watch has polled this journal"]
 
 
+def test_status_names_the_failed_log_directories_of_live_brokers(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert facts(scene, capsys)["failed_log_dirs"] == []
+    scene.simulator.failed_dirs[3] = ["/disk-2", "/disk-3"]
+    assert facts(scene, capsys)["failed_log_dirs"] == [{"broker": 3, "paths": ["/disk-2", "/disk-3"]}]
+    assert "log directory /disk-2 and /disk-3 of broker 3 has failed" in status(scene, capsys)
+
+
 @pytest.mark.parametrize(("dead", "outage"), [((), False), ((4,), False), ((3, 4), True)])
 def test_status_says_whether_so_many_brokers_are_down_that_it_is_an_outage(
     scene: Scene, capsys: pytest.CaptureFixture[str], dead: tuple[int, ...], *, outage: bool
@@ -483,6 +492,21 @@ def test_the_throttle_of_a_plan_is_changed(in_flight: Scene, capsys: pytest.Capt
     assert "has already ended" in capsys.readouterr().err
 
 
+def test_a_new_throttle_is_at_most_what_rates_of_others_allow_which_no_step_has_seen(
+    in_flight: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulator, digest = in_flight.simulator, in_flight.plan.digest
+    simulator.broker_settings[4][RATE] = "1"
+    assert in_flight.call("throttle", digest, "100M") == 0
+    at_most = (
+        f"at most 100,000,000 bytes/s into one broker, from its next step on, because broker 4 has {RATE} 1 byte/s"
+    )
+    assert at_most in capsys.readouterr().out
+    simulator.reachable = False
+    assert in_flight.call("throttle", digest, "90M") == 0, "the cluster need not respond"
+    assert "90,000,000 bytes/s into one broker" in capsys.readouterr().out
+
+
 def test_a_stricter_rate_of_somebody_is_named_wherever_the_rate_of_the_plan_is(
     in_flight: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -494,9 +518,10 @@ def test_a_stricter_rate_of_somebody_is_named_wherever_the_rate_of_the_plan_is(
     capsys.readouterr()
     assert in_flight.call("throttle", digest, "3k", "--reason", "too slow") == 0
     told = capsys.readouterr().out
-    assert f"Broker 4 has {RATE} 2 bytes/s, set by someone else: this plan's 3,000 bytes/s {why}" in told
+    at_most = "at most 3,000 bytes/s into one broker, from its next step on, because broker 4 has"
+    assert f"{at_most} {RATE} 2 bytes/s, set by someone else: this plan's 3,000 bytes/s {why} kafka:9092" in told
     assert "3,000 bytes/s limit nothing" in told
-    stored = f"Broker 4 has {RATE} 2 bytes/s, set by someone else: this plan's 10 bytes/s {why} HOST:PORT --alter "
+    stored = f"Broker 4 has {RATE} 2 bytes/s, set by someone else: this plan's 10 bytes/s {why} 127.0.0.1:9001,"
     assert stored in in_flight.plan.reason
     for words in (["show", digest], ["status"]):
         assert in_flight.call(*words) == 0

@@ -14,6 +14,7 @@ import pytest
 from kafka_steward.doctor.findings import Commands, Level
 from kafka_steward.doctor.kafka import throttle_finding
 from kafka_steward.execution.throttles.leftovers import ThrottleSurvey, survey_throttles
+from kafka_steward.execution.throttles.rates import ExternalRate, ThrottleSide, external_rates_message
 from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.records import THROTTLE_LEASES, LeaseKey, ThrottleLease
 from tests.cli.scene import Scene, new_scene
@@ -121,6 +122,26 @@ def test_a_rate_that_somebody_set_over_a_plans_is_shown_and_the_plans_is_not(
     assert f"Broker 2 has {RATE} 1 byte/s, set by someone else" in found.sentence
 
 
+def test_brokers_whose_rates_were_not_read_are_named(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.simulator.kill(4)
+    unread = "The rates set on broker 4 were not read: it is not live, or does not answer."
+    for words in ((), ("--remove", "--yes")):
+        scene.call("throttles", *words)
+        assert unread in capsys.readouterr().err.splitlines()
+    found = throttle_finding(ThrottleSurvey((), (), unread=(4,)), 0, Commands("kafka"))
+    assert (found.level, found.sentence) == (
+        Level.NOTE, f"No throttle is left over, and no rate is stricter than that of plans. {unread}",
+    )  # fmt: skip
+
+
+def test_the_strictest_rates_are_named_and_the_others_counted() -> None:
+    rates = [ExternalRate(broker, ThrottleSide.FOLLOWER, 10 - broker) for broker in range(1, 6)]
+    said = external_rates_message(rates, 50)
+    assert said.startswith(f"Broker 5 has {RATE} 5 bytes/s")
+    assert f"Broker 4 has {RATE} 6 bytes/s" in said
+    assert said.endswith(" 3 more such rates apply.")
+
+
 def test_the_default_of_all_brokers_is_left_over_once_nothing_moves(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,9 +160,7 @@ def test_the_default_of_all_brokers_is_left_over_once_nothing_moves(
     assert found.level is Level.NOTE
     assert found.command == "airflow kafka-steward throttles --cluster kafka"
     assert found.sentence.startswith("5 rates and 4 lists of throttled replicas are left over: no reassignment in")
-    assert (
-        f"Broker 3 has {RATE} 10 bytes/s, set by someone else: a plan's 15 bytes/s do not apply there" in found.sentence
-    )
+    assert f"Broker 4 has {LEADER_RATE} 6 bytes/s, set by someone else: it slows a plan's copies" in found.sentence
     assert "15 bytes/s limit nothing" in found.sentence
     assert "kafka-configs.sh --bootstrap-server k:1 --command-config admin.properties --alter" in found.sentence
     assert throttle_finding(ThrottleSurvey((), survey.rates), 0, Commands("kafka")).level is Level.OK

@@ -219,6 +219,33 @@ def test_a_running_plan_says_that_its_throttle_is_too_low() -> None:
     assert not any("made no progress" in sentence for sentence in sentences)
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_broker_that_creates_no_log_for_its_failed_directory_is_named_at_once_and_no_rate_is(*, known: bool) -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123", bandwidth=1_000, size=5_000)
+    simulator.without_log.add((T0, 4))
+    simulator.failed_dirs[4] = ["/disk-2"] if known else []
+    simulator.broker_settings[4]["follower.replication.throttled.rate"] = "7"
+    settings = Settings(throttle=10, stall_after=100)
+    world = World(simulator, memory_journal(simulator), MOVES[:1], settings=settings, auto_generated=False)
+    sentences = []
+    for _ in range(150):
+        sentences.append(world.step().sentence)
+        for broker in (1, 2, 3):  # producers, and the ISR keeps up
+            simulator.topics[T0].held[broker] = simulator.topics[T0].size = simulator.topics[T0].size + 50
+        simulator.tick()
+    broken = (
+        "t-0 is not copied to broker 4, which creates no log of it while its log directory /disk-2 has failed: a "
+        "former replica may be there. Restart the broker without that directory (log.dirs), or cancel the plan."
+    )
+    named = [number for number, sentence in enumerate(sentences) if broken in sentence]
+    assert bool(named) == known
+    if known:
+        assert 10 <= named[0] < 30, "long before stall_after"
+        assert not any("/s" in sentence or "made no progress" in sentence for sentence in sentences[named[0] :])
+    else:
+        assert "will not catch up at a throttle of 7 bytes/s" in sentences[-1]
+
+
 # stalled
 
 

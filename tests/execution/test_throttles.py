@@ -11,7 +11,8 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.configs import BrokerRate
 from kafka_steward.errors import PlanError, VersionConflict
-from kafka_steward.execution.plans.lifecycle import change_plan_throttle, throttle_message
+from kafka_steward.execution.plans.lifecycle import change_plan_throttle, read_stricter_rates, throttle_message
+from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.throttles.leases import list_external_rates
 from kafka_steward.execution.throttles.rates import ExternalRate, ThrottleSide, ineffective_message
 from kafka_steward.execution.watch.upkeep import pause_idle_plans
@@ -348,9 +349,10 @@ def test_a_stricter_rate_of_someone_else_is_named_in_the_progress_and_wherever_t
 ) -> None:
     world, settings = slow(simulator), simulator.broker_defaults if for_all else simulator.broker_settings[4]
     where, entity = ("set for all brokers", "default") if for_all else ("set", "name 4")
+    servers, context = "127.0.0.1:9001,127.0.0.1:9002", ClusterContext(simulator, world.journal, world.settings, WHO)
     named = (
-        f"Broker 4 has {RATE} {{}} bytes/s, {where} by someone else: this plan's {{}} bytes/s do not apply there; to "
-        f"end that: kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type brokers --entity-{entity} "
+        f"roker 4 has {RATE} {{}} bytes/s, {where} by someone else: this plan's {{}} bytes/s do not apply there; to "
+        f"end that: kafka-configs.sh --bootstrap-server {servers} --alter --entity-type brokers --entity-{entity} "
         f"--delete-config {RATE}."
     )
     for rate, applies in (("7", True), ("70", False), ("49", True)):
@@ -360,11 +362,17 @@ def test_a_stricter_rate_of_someone_else_is_named_in_the_progress_and_wherever_t
         assert progress.external_rates == (ExternalRate(4, FOLLOWER, int(rate), for_all),)[: int(applies)]
         assert (named.format(rate, 50) in progress.sentence) == applies == (RATE in world.record().reason)
         changed = change_plan_throttle(world.journal, world.digest, 50, WHO, "why")
-        assert (named.format(rate, 50) in throttle_message(world.journal, changed)) == applies
+        external = read_stricter_rates(context, changed)
+        said = throttle_message(world.journal, changed, external, connection=f"--bootstrap-server {servers}")
+        assert (
+            f"at most 50 bytes/s into one broker, from its next step on, because b{named.format(rate, 50)}" in said
+        ) == applies
     settings[RATE] = "70"
     world.step()
     changed = change_plan_throttle(world.journal, world.digest, 3_000_000, WHO, "too slow")
-    assert throttle_message(world.journal, changed).endswith(named.format("70", "3,000,000"))
+    external = read_stricter_rates(context, changed)
+    said = throttle_message(world.journal, changed, external, connection=f"--bootstrap-server {servers}")
+    assert said.endswith(named.format("70", "3,000,000"))
     end(world)
     assert list_external_rates(world.journal, world.record()) == []
 

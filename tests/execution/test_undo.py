@@ -297,7 +297,7 @@ def test_the_rate_that_was_requested_for_a_plan_is_that_of_its_rollback_and_can_
     assert set(rates(world).values()) == {"30"}
     changed = change_plan_throttle(world.journal, world.digest, 70, WHO, "the peak is over")
     assert (changed.digest, world.record().throttle) == (back, 30)
-    assert throttle_message(world.journal, changed).startswith(
+    assert throttle_message(world.journal, changed, ()).startswith(
         f"Plan {back[:12]}, which rolls back plan {world.digest[:12]}: 70 bytes/s into one broker, from its "
         "next step on. 70 bytes/s limit nothing"
     )

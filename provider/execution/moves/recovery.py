@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kafka_steward.assignment import Assignment, Move, MoveReason, TopicPartition, counted, name_brokers
+from kafka_steward.assignment import Assignment, Move, MoveReason, TopicPartition, counted, name_brokers, name_some
+from kafka_steward.cluster.health import failed_paths_text
 from kafka_steward.cluster.requests import INVALID_ASSIGNMENT
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot, bytes_missing
 from kafka_steward.errors import ClusterError, KafkaRefused
@@ -234,6 +235,10 @@ _KEEPS = "an original broker is dead or its log directory failed, so it keeps"
 #: Seconds between two polls of the replica lag: each costs a request to each broker.
 EVERY_S = 30
 
+#: Seconds for which a live broker has no log of a partition before that is its failed log directory's fault, and not
+#: the moment between the request and the creation of the log.
+_NO_LOG_S = 10
+
 #: The factor over the producers' write rate that a throttle must allow, so that a replica catches up.
 _AMPLE = 1.25
 
@@ -245,13 +250,15 @@ _NAMED = 3
 class LagSample:
     """One poll: by partition, the largest number of missing bytes of a new replica, and the size of the leader's log.
 
-    `adding` are the brokers that were receiving replicas.
+    `adding` are the brokers that were receiving replicas. `no_log` has, by partition and new replica, the failed log
+    directories of a live broker that has no log of the partition in any other.
     """
 
     at_ms: int
     missing: Mapping[TopicPartition, int] = field(default_factory=dict)
     size: Mapping[TopicPartition, int] = field(default_factory=dict)
     adding: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
+    no_log: Mapping[tuple[TopicPartition, int], tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -268,18 +275,40 @@ def sample_lag(
     snapshot: Snapshot, moves: Iterable[Move], log_dirs: Mapping[int, BrokerLogDirs], at_ms: int
 ) -> LagSample:
     """Return the lag of the moves in flight; partitions of unknown lag are left out."""
-    missing, size, adding = {}, {}, {}
+    missing, size, adding, no_log = {}, {}, {}, {}
     for move in moves:
         name, partition = move.topic_partition, snapshot.partitions.get(move.topic_partition)
         if partition is None or partition.leader is None:
             continue
+        for broker in move.adding - partition.isr:
+            dirs = log_dirs.get(broker)
+            if dirs is not None and dirs.failed_paths and name not in dirs.replica_bytes:
+                no_log[name, broker] = dirs.failed_paths
         lacks = [bytes_missing(log_dirs, partition, broker) for broker in move.adding - partition.isr]
         known = [each for each in lacks if each is not None]
         if known:
             missing[name] = max(known)
             size[name] = log_dirs[partition.leader].replica_bytes[name]
             adding[name] = move.adding
-    return LagSample(at_ms, missing, size, adding)
+    return LagSample(at_ms, missing, size, adding, no_log)
+
+
+def next_sample_s(samples: Sequence[LagSample]) -> float:
+    """Return the seconds from the last poll to the next: fewer while that decides on a failed log directory."""
+    undecided = samples[-1].no_log.keys() - find_without_log(samples).keys()
+    return _NO_LOG_S if undecided else EVERY_S
+
+
+def find_without_log(samples: Sequence[LagSample]) -> dict[tuple[TopicPartition, int], tuple[str, ...]]:
+    """Return the new replicas of which a live broker creates no log, with its failed log directories.
+
+    A broker that finds a former replica in a failed directory creates no other until it runs without that directory.
+    """
+    last_ms, since_ms = samples[-1].at_ms if samples else 0, dict[tuple[TopicPartition, int], int]()
+    for sample in samples:
+        since_ms = {replica: since_ms.get(replica, sample.at_ms) for replica in sample.no_log}
+    lasting = [replica for replica, at_ms in since_ms.items() if last_ms - at_ms >= _NO_LOG_S * 1000]
+    return {replica: samples[-1].no_log[replica] for replica in lasting}
 
 
 def retain_lag_samples(samples: Sequence[LagSample], newest: LagSample, *, for_s: float) -> list[LagSample]:
@@ -321,13 +350,39 @@ def stall_message(
     after_s: float,
     throttle: int,
     external: Mapping[int, int] | None = None,
+    without_log: Mapping[tuple[TopicPartition, int], Sequence[str]] | None = None,
 ) -> str:
-    """Return the message for an operator; empty if no move is stalled or outpaced.
+    """Return the message for an operator; empty if no move is stalled or outpaced, or has a replica `without_log`.
 
-    `external` are the rates of others that apply instead of `throttle`, by broker.
+    `external` are the rates of others that apply instead of `throttle`, by broker. What has no log is the fault of no
+    rate, and needs no time to be sure of.
     """
-    outpaced = _falling_behind_message(behind, after_s, throttle, external or {})
-    return " ".join(part for part in (_stalled_message(stalled, after_s), outpaced) if part)
+    without = without_log or {}
+    broken = {name for name, _ in without}
+    slow = [each for each in behind if each.partition not in broken]
+    parts = (
+        _without_log_message(without),
+        _stalled_message([name for name in stalled if name not in broken], after_s),
+        _falling_behind_message(slow, after_s, throttle, external or {}),
+    )
+    return " ".join(filter(None, parts))
+
+
+def _without_log_message(without: Mapping[tuple[TopicPartition, int], Sequence[str]]) -> str:
+    """Return which brokers create no log of their new replicas, and what helps; one sentence for each broker."""
+    by_broker: dict[int, list[TopicPartition]] = {}
+    for name, broker in sorted(without):
+        by_broker.setdefault(broker, []).append(name)
+    sentences = []
+    for broker, names in sorted(by_broker.items()):
+        paths = failed_paths_text(without[names[0], broker])
+        are, them = ("is", "it") if len(names) == 1 else ("are", "them")
+        sentences.append(
+            f"{name_some(names, _NAMED)} {are} not copied to broker {broker}, which creates no log of {them} while its "
+            f"log directory {paths} has failed: a former replica may be there. Restart the broker without that "
+            "directory (log.dirs), or cancel the plan."
+        )
+    return " ".join(sentences)
 
 
 def _stalled_message(stalled: Sequence[TopicPartition], after_s: float) -> str:

@@ -22,12 +22,17 @@ from kafka_steward.commands import command_line
 from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.execution.moves.skips import delete_skips
 from kafka_steward.execution.moves.states import DONE, filter_unsettled, final_status
+from kafka_steward.execution.plans.report import stricter_rates
 from kafka_steward.execution.plans.rollback import find_unfinished_rollback, is_rollback_unfinished
 from kafka_steward.execution.plans.slot import release_slot
 from kafka_steward.execution.plans.task_requests import record_request
-from kafka_steward.execution.throttles.leases import list_external_rates
+from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.execution.throttles.leases import leased_rates, list_external_rates
+from kafka_steward.execution.throttles.leftovers import find_external_rates
 from kafka_steward.execution.throttles.rates import (
     RELEASED_LATER,
+    UNKNOWN_SERVERS,
+    ExternalRate,
     external_rates_message,
     ineffective_message,
     rate_text,
@@ -376,19 +381,35 @@ def _throttle_entry(
     )
 
 
-def throttle_message(journal: Journal, record: PlanRecord) -> str:
-    """Return the message about the rate that was requested for a plan, and where it does not apply."""
+def read_stricter_rates(context: ClusterContext, record: PlanRecord) -> list[ExternalRate]:
+    """Return the rates of others that are stricter than the plan's for the moves that it has left.
+
+    They are read from the cluster; one that a rate of ours hides is as the last step saw it. Raises ClusterError.
+    """
+    journal, known = context.journal, list_external_rates(context.journal, record)
+    if not record.throttle:
+        return known
+    moves = [row.move for row in filter_unsettled(journal.plans.rows(record.digest))]
+    rates = find_external_rates(context.cluster, journal, leaders=context.settings.throttle_leaders)
+    hidden = {key for key, lease in leased_rates(journal).items() if lease.ours is not None}
+    kept = (rate for rate in known if (rate.broker, rate.side) in hidden)
+    return sorted({*stricter_rates(moves, rates, record.throttle), *kept})
+
+
+def throttle_message(
+    journal: Journal, record: PlanRecord, external: Sequence[ExternalRate], *, connection: str = UNKNOWN_SERVERS
+) -> str:
+    """Return the message about the rate that was requested for a plan, and where the `external` ones are stricter."""
     rate, moving = record.throttle or 0, Counter[int]()
     for row in journal.plans.rows(record.digest) if rate else ():
         moving.update(row.move.adding if row.state is MoveState.SUBMITTED else ())
-    notes = (
-        ineffective_message(rate, max(moving.values(), default=1)),
-        external_rates_message(list_external_rates(journal, record), rate),
-    )
-    message = f"{rate_text(record.throttle)} into one broker" if record.throttle else "no throttle"
+    stricter = external_rates_message(external, rate, connection=connection)
+    message = f"{'at most ' if stricter else ''}{rate_text(rate)} into one broker" if rate else "no throttle"
+    because = f", because {stricter[0].lower()}{stricter[1:]}" if stricter else "."
+    ineffective = ineffective_message(rate, max(moving.values(), default=1))
     undone = record.rolls_back
     plan = f"Plan {record.digest[:12]}" + (f", which rolls back plan {undone[:12]}" if undone else "")
-    return " ".join([f"{plan}: {message}, from its next step on.", *filter(None, notes)])
+    return " ".join(filter(None, [f"{plan}: {message}, from its next step on{because}", ineffective]))
 
 
 def _find_moving_plan(journal: Journal, digest: str) -> PlanRecord:

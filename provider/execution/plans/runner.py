@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -34,6 +34,8 @@ from kafka_steward.execution.moves.recovery import (
     LagSample,
     cancels_waiting_message,
     find_falling_behind,
+    find_without_log,
+    next_sample_s,
     retain_lag_samples,
     sample_lag,
     stall_message,
@@ -60,6 +62,7 @@ from kafka_steward.execution.throttles.rates import (
     external_rates_message,
     find_catching_up,
     is_slower_than,
+    live_connection,
 )
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord, event_number
@@ -95,6 +98,15 @@ def _busy_sentence(digest: str, error: StewardError) -> str:
     if isinstance(error, VersionConflict):
         return f"Plan {digest[:12]} was changed by another process during this step; the next step goes on from there."
     return str(error)
+
+
+def _rates_at_work(
+    rates: Sequence[ExternalRate], moves: Sequence[Move], without_log: Collection[TopicPartition]
+) -> Sequence[ExternalRate]:
+    """Return the rates without those of followers whose only copies in flight are of partitions `without_log`."""
+    copying = {broker for move in moves if move.topic_partition not in without_log for broker in move.adding}
+    broken = {broker for move in moves if move.topic_partition in without_log for broker in move.adding} - copying
+    return [rate for rate in rates if rate.side is ThrottleSide.LEADER or rate.broker not in broken]
 
 
 class PlanRunner:
@@ -445,19 +457,25 @@ class PlanRunner:
         """Return the messages about what slows the moves, and the rates of others that do."""
         throttle = self._requested_throttle(record, cancelling=False) or 0
         stalls = self._stall_warning(stepped, throttle, now_ms)
-        external = external_rates_message(stepped.external_rates, throttle)
-        stalled = [move for move in stepped.parts_in_flight if move.topic_partition in self._stalled]
+        connection = live_connection(stepped.snapshot, secured=self._cluster.secured)
+        moves = stepped.parts_in_flight
+        without_log = {name for name, _ in self._without_log(moves)}
+        applying = _rates_at_work(stepped.external_rates, moves, without_log)
+        external = external_rates_message(applying, throttle, connection=connection)
+        stalled = [move for move in moves if move.topic_partition in {*self._stalled} - without_log]
         self._read_rates_of_stalled(stepped.snapshot, stalled, now_ms, throttled=throttle > 0)
         self._stalling_rates = tuple(rate for rate in self._stalling_rates if rate not in stepped.external_rates)
-        slowing = external_rates_message(self._stalling_rates, 0)
+        slowing = external_rates_message(self._stalling_rates, 0, connection=connection)
         parts = (stepped.foreign_note, stepped.unfinishable, stalls, external, slowing)
-        return " ".join(filter(None, parts)), (*stepped.external_rates, *self._stalling_rates)
+        return " ".join(filter(None, parts)), (*applying, *self._stalling_rates)
 
     def _find_what_holds_cancels(self, stepped: StepResult, now_ms: int) -> tuple[str, tuple[ExternalRate, ...]]:
         """Return the message about original replicas that are out of sync, and the rates of others that slow them."""
         waiting = stepped.cancels_waiting
         self._read_rates_of_stalled(stepped.snapshot, waiting, now_ms, throttled=True)
-        parts = (cancels_waiting_message(waiting, stepped.snapshot), external_rates_message(self._stalling_rates, 0))
+        connection = live_connection(stepped.snapshot, secured=self._cluster.secured)
+        slowing = external_rates_message(self._stalling_rates, 0, connection=connection)
+        parts = (cancels_waiting_message(waiting, stepped.snapshot), slowing)
         return " ".join(filter(None, parts)), self._stalling_rates
 
     def _next_step_s(self, stepped: StepResult, since_ms: int, now_ms: int) -> float | None:
@@ -538,7 +556,7 @@ class PlanRunner:
         # The first moves may end at once, and need no sample then.
         last_ms, every_s = self._began_ms, settings.step_interval
         if self._samples:
-            last_ms, every_s = self._samples[-1].at_ms, EVERY_S
+            last_ms, every_s = self._samples[-1].at_ms, next_sample_s(self._samples)
         if moves and now_ms >= last_ms + every_s * 1000:
             found = stepped.snapshot.partitions
             leaders = (found[move.topic_partition].leader for move in moves if move.topic_partition in found)
@@ -553,7 +571,19 @@ class PlanRunner:
         external = {
             rate.broker: rate.bytes_per_s for rate in stepped.external_rates if rate.side is ThrottleSide.FOLLOWER
         }
-        return stall_message(self._stalled, behind, after_s=settings.stall_after, throttle=throttle, external=external)
+        return stall_message(
+            self._stalled,
+            behind,
+            after_s=settings.stall_after,
+            throttle=throttle,
+            external=external,
+            without_log=self._without_log(moves),
+        )
+
+    def _without_log(self, moves: Sequence[Move]) -> dict[tuple[TopicPartition, int], tuple[str, ...]]:
+        """Return the new replicas of these moves of which a live broker creates no log: see `find_without_log`."""
+        adding = {(move.topic_partition, broker) for move in moves for broker in move.adding}
+        return {replica: paths for replica, paths in find_without_log(self._samples).items() if replica in adding}
 
     def _read_rates_of_stalled(
         self, snapshot: Snapshot, stalled: Sequence[Move], now_ms: int, *, throttled: bool

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from kafka_steward.assignment import TopicPartition
+from kafka_steward.assignment import TopicPartition, name_brokers
 from kafka_steward.cluster.configs import BrokerRate, ConfigChange, ConfigOp, parse_list
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import ClusterError
@@ -101,6 +101,16 @@ class ThrottleSurvey:
     leftovers: tuple[ExternalThrottle, ...]
     rates: tuple[ExternalRate, ...]
     in_use: tuple[ExternalThrottle, ...] = ()
+    #: The brokers whose rates were not read.
+    unread: tuple[int, ...] = ()
+
+    @property
+    def unread_sentence(self) -> str:
+        """Return whose rates were not read; empty if all were. Only the broker itself has those that are set on it."""
+        if not self.unread:
+            return ""
+        why = "it is not live, or does" if len(self.unread) == 1 else "they are not live, or do"
+        return f"The rates set on {name_brokers(self.unread)} were not read: {why} not answer."
 
 
 def survey_throttles(
@@ -108,14 +118,16 @@ def survey_throttles(
 ) -> ThrottleSurvey:
     """Return the throttles that others have set, sorted. `check` is called between the requests for many topics.
 
-    Brokers that do not answer, and topics whose settings we may not read, are left out. Raises ClusterError.
+    Topics whose settings we may not read are left out. Raises ClusterError.
     """
     snapshot = cluster.snapshot()
     leased = leased_rates(journal)
     unneeded, in_use = list[ExternalThrottle](), list[ExternalThrottle]()
     external = dict[ThrottleSide, list[ExternalRate]]()
+    unread = snapshot.brokers.keys() | snapshot.dead_hosting_brokers
     for side in ThrottleSide:
         rates = cluster.broker_rates(sorted(snapshot.live), [side.rate_key])[side.rate_key]
+        unread -= rates.keys()
         others = _rates_of_others(side, rates, leased)
         with_lease = {broker for broker, of in leased if of is side}
         for needed, each in _list_rates(side, others, snapshot, with_lease):
@@ -131,7 +143,7 @@ def survey_throttles(
     if not any(key == ThrottleSide.LEADER.replicas_key and parse_list(value) for _, key, value in lists):
         del external[ThrottleSide.LEADER]  # it limits only leaders that are listed
     found = sorted(rate for several in external.values() for rate in several)
-    return ThrottleSurvey(tuple(sorted(unneeded)), tuple(found), tuple(sorted(in_use)))
+    return ThrottleSurvey(tuple(sorted(unneeded)), tuple(found), tuple(sorted(in_use)), tuple(sorted(unread)))
 
 
 def _rates_of_others(
@@ -165,19 +177,24 @@ def read_external_rates(cluster: ClusterPort, journal: Journal, *, leaders: bool
     Those of leaders have the partitions that they throttle: which a list names, or a plan's throttle with `leaders`.
     Those of followers have the partitions with a replica there that is out of sync and that a list names.
     """
-    leased = leased_rates(journal)
     try:
-        read = cluster.broker_rates(sorted(cluster.live_brokers()), [side.rate_key for side in ThrottleSide])
-        following, leading = (
-            rates_in_force(side, _rates_of_others(side, read[side.rate_key], leased)) for side in ThrottleSide
-        )
-        if not (following or leading):
-            return []
-        snapshot = cluster.snapshot()
-        lagging = list(_with_lagging(cluster, snapshot, following))
-        return sorted([*lagging, *(_with_partitions(cluster, snapshot, leading, leaders) if leading else ())])
+        return find_external_rates(cluster, journal, leaders=leaders)
     except ClusterError:
         return []  # a plan can be made, and approved, without the right to read the settings of brokers
+
+
+def find_external_rates(cluster: ClusterPort, journal: Journal, *, leaders: bool) -> list[ExternalRate]:
+    """Return the same. Raises ClusterError."""
+    leased = leased_rates(journal)
+    read = cluster.broker_rates(sorted(cluster.live_brokers()), [side.rate_key for side in ThrottleSide])
+    following, leading = (
+        rates_in_force(side, _rates_of_others(side, read[side.rate_key], leased)) for side in ThrottleSide
+    )
+    if not (following or leading):
+        return []
+    snapshot = cluster.snapshot()
+    lagging = list(_with_lagging(cluster, snapshot, following))
+    return sorted([*lagging, *(_with_partitions(cluster, snapshot, leading, leaders) if leading else ())])
 
 
 def _with_lagging(cluster: ClusterPort, snapshot: Snapshot, rates: Sequence[ExternalRate]) -> Iterator[ExternalRate]:

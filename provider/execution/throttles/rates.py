@@ -29,6 +29,7 @@ from typing import Any
 from kafka_steward.assignment import Move, TopicPartition, begin_with_brokers, counted
 from kafka_steward.cluster.configs import BrokerRate, ConfigChange, ConfigOp, parse_list
 from kafka_steward.cluster.state import Snapshot
+from kafka_steward.commands import connection_options
 from kafka_steward.journal.records import ThrottleLease
 
 #: Kafka's list entry for all replicas of a topic.
@@ -151,6 +152,15 @@ _NAMED = 2
 #: The options by which Kafka's tools connect, where the servers are not known: whoever runs the command names them.
 UNKNOWN_SERVERS = "--bootstrap-server HOST:PORT"
 
+#: Brokers that the options name, where there are more: if one is down, the other answers.
+_SERVERS = 2
+
+
+def live_connection(snapshot: Snapshot, *, secured: bool) -> str:
+    """Return the options by which Kafka's tools connect to live brokers of a cluster, `secured` or not. Pure."""
+    servers = [f"{broker.host}:{broker.port}" for broker in map(snapshot.brokers.get, sorted(snapshot.live)) if broker]
+    return connection_options(",".join(servers[:_SERVERS]), secured=secured) if servers else UNKNOWN_SERVERS
+
 
 def external_rates_lines(
     rates: Sequence[ExternalRate], throttle: int, *, whose: str = "this plan's", connection: str = UNKNOWN_SERVERS
@@ -187,9 +197,9 @@ def names_rates(text: str, rates: Sequence[ExternalRate]) -> bool:
 
 
 def _group_rates(rates: Sequence[ExternalRate]) -> dict[tuple[ThrottleSide, int, bool], list[int]]:
-    """Return the brokers of each rate."""
+    """Return the brokers of each rate, the strictest first: messages name only a few."""
     alike: dict[tuple[ThrottleSide, int, bool], list[int]] = {}
-    for rate in sorted(rates):
+    for rate in sorted(rates, key=lambda rate: (rate.bytes_per_s, rate)):
         alike.setdefault((rate.side, rate.bytes_per_s, rate.for_all), []).append(rate.broker)
     return alike
 

@@ -19,6 +19,7 @@ from functools import partial
 
 from kafka_steward.assignment import begin_with_brokers, counted, name_brokers
 from kafka_steward.cluster.health import count_failed_log_dirs, failed_brokers, failed_paths_text
+from kafka_steward.cluster.state import Snapshot
 from kafka_steward.commands import command_line
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import printable
@@ -190,6 +191,21 @@ def decide_failures(
         finished=healed.finished,
     )
     return replace(decision, ended=find_new_ended_heals(healed, read))
+
+
+def decide_outage(
+    journal: Journal, snapshot: Snapshot, read: RecordedFailures, settings: Settings
+) -> tuple[LivenessView, FailureDecision, str]:
+    """Return the decision about the brokers that are down in `snapshot`, and why these are an outage; empty if not.
+
+    Changes nothing. Raises JournalError.
+    """
+    dead, now_ms = snapshot.dead_hosting_brokers, journal.now_ms()
+    view = build_view(snapshot, dead, {}, last_racks(journal) if dead else None)
+    decision = decide_failures(journal, view, read, now_ms=now_ms, settings=settings)
+    conn_id, healing = journal.conn_id, decision.due
+    why = outage_text(dead, view.known, decision.not_counted, settings, healing=healing, conn_id=conn_id)
+    return view, decision, why
 
 
 class FailureDetector:
