@@ -41,6 +41,7 @@ class RackRule(IntEnum):
     BUDGET = 9
     EXCLUDED_BROKERS = 10
     OTHER_GOAL = 11
+    MOVED = 12
 
     @property
     def word(self) -> str:
@@ -60,7 +61,11 @@ _WHY_LEFT = {
     RackRule.BUDGET.word: "max_moves or max_bytes leaves it to a later plan",
     RackRule.EXCLUDED_BROKERS.word: "only brokers of exclude_brokers could take a replica",
     RackRule.OTHER_GOAL.word: "this plan has another goal; rebalance with balance=racks moves only such",
+    RackRule.MOVED.word: "where this plan moves it; rebalance with balance=racks afterwards",
 }
+
+
+_UNCOUNTED = frozenset(reason.word for reason in RackRule if RackRule.BROKEN < reason <= RackRule.NOT_LIVE)
 
 
 def judge_racks(
@@ -142,8 +147,12 @@ def rack_left_sentence(left: Collection[Sequence[Any]], counts: Mapping[str, int
     `left` has topic, number and the word of the reason; `counts`, by that word, how many there are, if more.
     """
     known = Counter(each[2] for each in left) if counts is None else counts
-    clauses = []
+    clauses: dict[bool, list[str]] = {True: [], False: []}
     for word in (*(word for word in _WHY_LEFT if word in known), *(word for word in known if word not in _WHY_LEFT)):
         names = [TopicPartition(*each[:2]) for each in left if each[2] == word]
-        clauses.append(f"{name_some(names, NAMED, known[word])} ({_WHY_LEFT.get(word, word)})")
-    return f"Not spread over the racks as well as can be, and left: {'; '.join(clauses)}." if clauses else ""
+        clause = f"{name_some(names, NAMED, known[word])} ({_WHY_LEFT.get(word, word)})"
+        clauses[word not in _UNCOUNTED].append(clause)
+    if clauses[True] and clauses[False]:
+        clauses[False][0] = f"not counted, because no rebalance moves such: {clauses[False][0]}"
+    every = "; ".join(clauses[True] + clauses[False])
+    return f"Not spread over the racks as well as can be, and left: {every}." if every else ""

@@ -21,11 +21,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_steward.assignment import EVEN_OPERATIONS, Operation
+from kafka_steward.assignment import EVEN_OPERATIONS, Operation, name_brokers
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.checker.certificate import MAX_EXACT_CELLS, find_prices
 from kafka_steward.planning.checker.constraints import build_outcome
-from kafka_steward.planning.files.formats import SnapshotFolder, brokers_with_lost_replicas, cordoned_brokers
+from kafka_steward.planning.files.formats import (
+    SnapshotFolder,
+    brokers_with_lost_replicas,
+    cordoned_brokers,
+    spared_brokers,
+)
 from kafka_steward.planning.files.options import Options, find_operation
 from kafka_steward.planning.files.reassignment import parse_reassignment
 from kafka_steward.planning.solver.balance import BalanceSetup, balance_replicas
@@ -131,6 +136,12 @@ class TableShards(Shards):
         return TableShards([pa.concat_tables(self.tables)])
 
 
+_SPARED = (
+    "A log directory of {} has failed: no replica moves there, because Kafka creates none that was in it, and the "
+    "other brokers suffice."
+)
+
+
 @dataclass(frozen=True)
 class PlanningJob:
     """The planning request, the same for every shard."""
@@ -139,24 +150,27 @@ class PlanningJob:
     brokers: Brokers
     operation: Operation
     options: Options
+    #: Live brokers with a failed log directory, which receive nothing as long as the others suffice.
+    spared: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, snapshot: SnapshotFolder, operation: str, options: Mapping[str, Any]) -> PlanningJob:
-        """Return a validated request. Cordoned brokers receive no replica.
+        """Return a validated request. Cordoned brokers, and those that are `spared`, receive no replica.
 
         Raises PlanError for a wrong option, for invalid brokers, for a named topic that the snapshot does not have, and
         if none of the requested topics takes part: each shard knows only its own topics, and would ignore the others.
         """
         requested = find_operation(operation)
         known = set(pc.unique(snapshot.partitions.column("topic")).to_pylist())
-        chosen = Options.of(requested, options).with_excluded(cordoned_brokers(snapshot.brokers))
+        spared = spared_brokers(snapshot.brokers, snapshot.partitions) if requested is not Operation.APPLY else []
+        chosen = Options.of(requested, options).with_excluded([*cordoned_brokers(snapshot.brokers), *spared])
         chosen = chosen.with_topics(known, requested)
         named = {*chosen.topics, *chosen.named_topics}
         if chosen.reassignment:
             named = {name.topic for name in parse_reassignment(chosen.reassignment)}
         for unknown in sorted(named - known)[:1]:
             raise PlanError(f"The {requested.value} names the topic {unknown}, which the snapshot does not have.")
-        return cls(snapshot.brokers, Brokers.of(snapshot.brokers, chosen), requested, chosen)
+        return cls(snapshot.brokers, Brokers.of(snapshot.brokers, chosen), requested, chosen, tuple(spared))
 
     def build_problem(self, table: pa.Table) -> Problem:
         """Return a shard as arrays. Raises PlanError when its rows are invalid."""
@@ -176,7 +190,11 @@ class PlanningJob:
         racks = self.broker_table.sort_by("broker")["rack"].to_pylist() if self.options.rack_aware else []
         return {
             **fields,
-            "notes": [*fields["notes"], *(rack_notes(measures, self.brokers, racks) if racks else ())],
+            "notes": [
+                *fields["notes"],
+                *(rack_notes(measures, self.brokers, racks) if racks else ()),
+                *([_SPARED.format(name_brokers(self.spared))] if self.spared else ()),
+            ],
             "largest_factor": _largest_factor(snapshot.partitions),
             "log_dirs_failed": brokers_with_lost_replicas(snapshot.partitions),
             "cluster_id": snapshot.cluster_id,

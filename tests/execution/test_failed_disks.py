@@ -146,6 +146,20 @@ def test_it_is_healed_as_a_brokers_replicas_are(simulator: Simulator, journal: J
     assert journal.rows(FAILED_LOG_DIRS).get(2) is None
 
 
+def test_what_another_broker_loses_goes_to_no_broker_with_a_failed_disk(tmp_path: Path) -> None:
+    simulator = Simulator.of("1a 2a 3a 4a 5a", "t: 123 431 513")
+    simulator.fail_disk(2, T0)
+    simulator.kill(3)
+    uri = str(tmp_path / "snapshot")
+    take_snapshot(simulator, uri, failed=(3,), now_ms=1)
+    plan = plan_folder(uri, tmp_path / "plan")
+    assert {move.topic_partition: sorted(move.adding) for move in plan.moves if move.topic_partition != T0} == {
+        T1: [5],
+        T2: [4],
+    }
+    assert any(note.startswith("A log directory of broker 2 has failed") for note in plan.proof["notes"])
+
+
 def test_a_disk_whose_heal_did_what_it_could_stays_handled_when_the_plan_is_archived(
     simulator: Simulator, journal: Journal
 ) -> None:

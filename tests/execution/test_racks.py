@@ -228,9 +228,13 @@ def test_a_dead_replica_is_left_to_a_heal_and_other_operations_repair_no_racks()
     assert check(snapshot, plan).problems == []
     assert (plan.proof["rack_violations"], plan.proof["notes"]) == ({"before": 2, "after": 1}, [])
     assert racks_sentence(plan.proof) == (
-        "Not spread over the racks as well as can be, and left: t-0 (has a replica on a broker that is not live; start "
-        "that, or heal first); t-2 (a live replica is out of sync; make another plan when it is in sync)."
+        "Not spread over the racks as well as can be, and left: t-2 (a live replica is out of sync; make another plan "
+        "when it is in sync); not counted, because no rebalance moves such: t-0 (has a replica on a broker that is not "
+        "live; start that, or heal first)."
     )
+    wanted = {"version": 1, "partitions": [{"topic": "t", "partition": 3, "replicas": [1, 2]}]}
+    given = planned(cluster("1a 2a 3b", "t: 13 13 13 13"), "apply", {"reassignment": wanted})
+    assert "and left: t-3 (where this plan moves it; rebalance with" in racks_sentence(given.proof)
     for operation, options in (("expand", RACKS), ("drain", RACKS), ("rebalance", {**RACKS, "rack_aware": False})):
         with pytest.raises(PlanError, match="which is only for the operation rebalance, with rack_aware"):
             planned(snapshot, operation, options)

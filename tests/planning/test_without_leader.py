@@ -293,6 +293,11 @@ def cordoned(snapshot: SnapshotFolder, *brokers: int) -> SnapshotFolder:
     return snapshot_of(rows, snapshot.partitions.to_pylist())
 
 
+def disk_failed(snapshot: SnapshotFolder, *brokers: int) -> SnapshotFolder:
+    rows = [row | {"disk_failed": row["broker"] in brokers or None} for row in snapshot.brokers.to_pylist()]
+    return snapshot_of(rows, snapshot.partitions.to_pylist())
+
+
 def after(plan: PlanFolder) -> dict[str, list[int]]:
     return {str(move.topic_partition): list(move.after) for move in plan.moves}
 
@@ -303,6 +308,35 @@ def test_only_what_was_in_the_failed_directory_is_replaced_and_not_on_the_same_b
     assert after(plan) == {"t-0": [1, 2, 4], "t-2": [2, 1, 4]}
     assert {move.purpose for move in plan.moves} == {"log_dir_failed"}
     assert (plan.proof["brokers_failed"], plan.proof["log_dirs_failed"]) == ([], [3])
+    assert check(snapshot, plan).problems == []
+
+
+@pytest.mark.parametrize("operation", ["heal", "fill", "rebalance", "drain", "expand", "set-replication-factor"])
+def test_a_broker_with_a_failed_disk_receives_nothing_while_the_others_suffice(operation: str) -> None:
+    """Kafka would create no replica that was in the failed directory, and does not say which those are."""
+    state, options = ASKED[operation]
+    others = "1 2! 3 4 5 6" if operation in {"heal", "fill"} else f"1 2{'-' if operation == 'drain' else ''} 3 4 5+ 6+"
+    options = {**options, "topics": ["t"]} if "topics" in options else options
+    snapshot = cluster(others, "t: 123 231 312 124 241 412" if operation != "set-replication-factor" else "t: 12 23 31")
+    assert any(4 in move.adding or 6 in move.adding for move in planned(snapshot, operation, options).moves), state
+    failing = disk_failed(snapshot, 4, 6)
+    plan = planned(failing, operation, options)
+    assert plan.moves
+    assert not any(broker in move.adding for move in plan.moves for broker in (4, 6))
+    assert [note for note in plan.proof["notes"] if "log directory of brokers 4 and 6 has failed" in note]
+    assert check(failing, plan).problems == []
+
+
+def test_the_only_broker_of_a_rack_takes_part_although_a_disk_of_it_has_failed() -> None:
+    snapshot = disk_failed(cluster("1a 2b! 3a 4b 5a", "t: 12 32"), 4)
+    assert after(planned(snapshot)) == {"t-0": [1, 4], "t-1": [3, 4]}
+
+
+def test_a_given_target_on_a_broker_with_a_failed_disk_is_taken() -> None:
+    snapshot = disk_failed(cluster("1 2 3 4", "t: 12"), 4)
+    wanted = {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 4]}]}
+    plan = planned(snapshot, "apply", {"reassignment": wanted})
+    assert after(plan) == {"t-0": [1, 4]}
     assert check(snapshot, plan).problems == []
 
 

@@ -102,6 +102,7 @@ def _broker_rows(
             "capacity": capacities.get(broker, 1.0) if capacities else None,
             "usable_bytes": usable.get(broker),
             "cordoned": True if broker in log_dirs and log_dirs[broker].cordoned else None,
+            "disk_failed": True if broker in log_dirs and log_dirs[broker].failed_paths else None,
         }
         for broker, state in states.items()
     ]

@@ -32,8 +32,8 @@ _BATCH_ROWS = 100_000
 
 #: `state` is one of live, failed, draining, down, new. A dead broker is failed if a heal is to replace it, else down. A
 #: broker that is down receives nothing, and a partition that gets a replica elsewhere gives up its replica there. A
-#: `cordoned` broker keeps its replicas and receives none (KIP-1066). A nullable column may be absent, which means
-#: unknown.
+#: `cordoned` broker keeps its replicas and receives none (KIP-1066). A live one of which a log directory has failed is
+#: `disk_failed`: see `spared_brokers`. A nullable column may be absent, which means unknown.
 SNAPSHOT_BROKERS = pa.schema(
     [
         pa.field("broker", pa.int32(), nullable=False),
@@ -42,6 +42,7 @@ SNAPSHOT_BROKERS = pa.schema(
         pa.field("capacity", pa.float64()),
         pa.field("usable_bytes", pa.int64()),
         pa.field("cordoned", pa.bool_()),
+        pa.field("disk_failed", pa.bool_()),
     ]
 )
 
@@ -212,6 +213,20 @@ def min_isr_by_topic(partitions: pa.Table) -> dict[str, int | None]:
 def cordoned_brokers(brokers: pa.Table) -> list[int]:
     """Return the ids of a snapshot's cordoned brokers, sorted."""
     return sorted(row["broker"] for row in brokers.select(["broker", "cordoned"]).to_pylist() if row["cordoned"])
+
+
+def spared_brokers(brokers: pa.Table, partitions: pa.Table) -> list[int]:
+    """Return the live brokers with a failed log directory that a plan need not give a replica, sorted.
+
+    Kafka creates no replica on a broker of which it had one in a log directory that has failed since, until the broker
+    has restarted without that directory; and it does not say which those are. So such brokers receive nothing, unless
+    the others are too few for the largest replication factor, or lack a rack.
+    """
+    rows = [row for row in brokers.to_pylist() if row["state"] in ("live", "new") and not row["cordoned"]]
+    others = [row for row in rows if not row["disk_failed"]]
+    enough = len(others) >= (pc.max(partitions.column("target_rf")).as_py() or 0)
+    racks = {row["rack"] for row in others}
+    return sorted(row["broker"] for row in rows if row["disk_failed"] and row["rack"] in racks) if enough else []
 
 
 def brokers_with_lost_replicas(partitions: pa.Table) -> list[int]:

@@ -192,6 +192,7 @@ _BROKER: Mapping[str, _Kind] = {
     "capacity": _Kind(_is_number, "a number"),
     "usable_bytes": _Kind(partial(_is_count, most=2**63 - 1), _SIZE),
     "cordoned": _Kind(lambda value: isinstance(value, bool), "true or false"),
+    "disk_failed": _Kind(lambda value: isinstance(value, bool), "true or false"),
 }
 
 

@@ -224,9 +224,10 @@ def _measure_racks(candidate: CandidatePlan, problem: Problem) -> tuple[dict[str
 
 def _reasons_to_leave_racks(candidate: CandidatePlan, problem: Problem) -> Ints:
     """Return why the plan would leave each partition, if it breaks the rack rule after it."""
-    options, rows = problem.options, candidate.rows
+    options, rows, moved = problem.options, candidate.rows, np.zeros(len(candidate.rows), bool)
+    moved[candidate.row[candidate.added]] = True
     if problem.operation in GIVEN_OPERATIONS:
-        return np.full(len(rows), RackRule.OTHER_GOAL.value)
+        return np.where(moved, RackRule.MOVED.value, RackRule.OTHER_GOAL.value)
     static, mendable = static_dispositions(problem), np.zeros(len(rows), bool)
     if options.has_budget:
         mendable = rack_spread_violated(candidate.row, candidate.broker, len(rows), problem.brokers)
@@ -237,6 +238,7 @@ def _reasons_to_leave_racks(candidate: CandidatePlan, problem: Problem) -> Ints:
         RackRule.BUDGET: mendable,
     }
     other = RackRule.EXCLUDED_BROKERS if options.balance == "racks" else RackRule.OTHER_GOAL
+    reasons |= {} if options.balance == "racks" else {RackRule.MOVED: moved}
     return np.select(list(reasons.values()), [reason.value for reason in reasons], other.value)
 
 
