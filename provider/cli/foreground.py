@@ -156,8 +156,10 @@ class Foreground:
                 policy = DrivePolicy(lambda: opened.settings.step_interval, report, goes_on, patience)
                 return run_to_end(runner.step, wait, policy)
         except (KeyboardInterrupt, ClusterError, JournalError):
+            hint = _resume_hint(self.call, digest, in_flight=1)  # if the journal does not say what has ended
             with suppress(JournalError):
-                print_error(*_interrupted_hint(self.call, opened.journal, digest))
+                hint = _interrupted_hint(self.call, opened.journal, digest)
+            print_error(*hint)
             raise
 
 
