@@ -1,12 +1,12 @@
 """What Airflow 3.2 lacks or has otherwise than 3.3. All of it may go with `apache-airflow>=3.3`."""
 
+# ruff: noqa: F401, PLC0414 - other modules import these names from here
+
 from __future__ import annotations
 
-__all__ = ["AWAITING_APPROVAL", "RUN_TYPES_BUT_BACKFILL", "TaskAwaitingInput", "stats"]
-
 try:
-    from airflow.sdk.exceptions import TaskAwaitingInput
-    from airflow.sdk.observability import stats
+    from airflow.sdk.exceptions import TaskAwaitingInput as TaskAwaitingInput
+    from airflow.sdk.observability import stats as stats
 
     _BY_OPERATOR: tuple[str, ...] = ("operator_triggered",)
 except ImportError:
