@@ -337,8 +337,8 @@ def test_a_rebalance_names_what_still_breaks_the_rack_rule_and_why(make_cluster:
     ran = reported(cluster, tmp_path, planned(read_snapshot(str(tmp_path)), "rebalance", options), "rebalance")
     assert ran.run().report()["sentence"] == (
         f"Plan {ran.digest[:12]}, completed: 2 partitions were moved. Not spread over the racks as well as can be, and "
-        "left: canary-0 (service topic, which a rebalance moves with internal_topics or by its full name); u-0 (its "
-        "topic is left out by include, exclude or internal_topics)."
+        "left: u-0 (its topic is left out by include, exclude or internal_topics); not counted, because no rebalance "
+        "moves such: canary-0 (service topic, which a rebalance moves with internal_topics or by its full name)."
     )
 
 
