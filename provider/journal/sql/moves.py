@@ -126,11 +126,11 @@ class MoveTable:
         named = sa.text(self.database.dialect.select_names).columns(_move.c.topic, _move.c.partition)
         these = self._plan_condition(digest) & sa.tuple_(_move.c.topic, _move.c.partition).in_(named)
         name = _move.c.topic + "-" + sa.cast(_move.c.partition, sa.Text)
-        text, mark = sa.bindparam("told", type_=_move.c.detail.type), sa.bindparam("mark", type_=sa.Text)
+        text, mark = sa.bindparam("template", type_=_move.c.detail.type), sa.bindparam("mark", type_=sa.Text)
         update = sa.update(_move).where(these).values(changes | {"detail": sa.func.replace(text, mark, name)})
         several = [
-            {"told": told, "mark": mark, "names": _to_json(names)}
-            for (told, mark), names in _group_by_text(set(partitions), detail).items()
+            {"template": template, "mark": mark, "names": _to_json(names)}
+            for (template, mark), names in _group_by_text(set(partitions), detail).items()
         ]
         with self.database.write_transaction() as connection:
             changed = connection.execute(update, several).rowcount
@@ -201,8 +201,8 @@ def _group_by_text(
         return {(detail, ""): list(partitions)}
     found: dict[tuple[str, str], list[TopicPartition]] = {}
     for name in partitions:
-        told = detail[name]
-        text = (told, "") if _NAME in told else (told.replace(str(name), _NAME), _NAME)
+        template = detail[name]
+        text = (template, "") if _NAME in template else (template.replace(str(name), _NAME), _NAME)
         found.setdefault(text, []).append(name)
     return found
 
