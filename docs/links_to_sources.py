@@ -10,7 +10,8 @@ from typing import Any
 from mkdocs.exceptions import PluginError
 
 _ROOT = Path(__file__).parents[1]
-_LINK = re.compile(r"\]\((\.\./[^)\s]+)\)")
+#: `](../target)`, and `]: ../target` at the end of a line, which defines the target of a link by its label.
+_LINK = re.compile(r"(\]\(|^\[[^]]+\]: )(\.\./[^)\s]+)(\)|$)", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
@@ -21,13 +22,13 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
     folder = posixpath.dirname(page.file.src_uri)
 
     def lead(match: re.Match[str]) -> str:
-        target = posixpath.normpath(posixpath.join("docs", folder, match[1]))
+        target = posixpath.normpath(posixpath.join("docs", folder, match[2]))
         if target.startswith("docs/"):
             return match[0]
         if target.startswith("../") or not (_ROOT / target.partition("#")[0]).exists():
             raise PluginError(
-                f"docs/{page.file.src_uri} links to {match[1]}, which is not in the repository; correct the link."
+                f"docs/{page.file.src_uri} links to {match[2]}, which is not in the repository; correct the link."
             )
-        return f"]({config.repo_url}/blob/main/{target})"
+        return f"{match[1]}{config.repo_url}/blob/main/{target}{match[3]}"
 
     return _LINK.sub(lead, markdown)

@@ -1,6 +1,6 @@
 """`make statements`: show for each statement of the KIPs that its tests fail without the code that keeps it.
 
-`tests/kips/<name>.toml` has an entry for each statement, in words of our own:
+`tests/kips/<name>.toml` has an entry for each statement, in at most a dozen words of our own:
 
     [[statement]]
     id = "236-09"
@@ -24,7 +24,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,10 +51,12 @@ _HEAD = """# The KIPs, statement by statement
 
 <!-- Written by `python -m tests.statements --write`, from tests/kips. -->
 
-Kafka Steward keeps what five documents ask for. Each of their statements stands here in words of our own, with the
-tests that hold it. `make statements` replaces the code that keeps a statement by code that does nothing, one at a time,
-and shows that its tests fail then. *Otherwise* is what Kafka itself keeps, or what is not kept, and why.
+What five documents ask for, in words of our own, and the module that keeps each statement, or the reason why Kafka
+Steward does not. (Draft): only an earlier draft of the KIP says so. `make statements` takes what keeps a statement
+away, one at a time, and shows that the tests that [tests/kips](../tests/kips) names fail then.
 """
+#: The folders of the packages that are not below provider/.
+_FOLDERS = frozenset({"dags", "operators", "sensors"})
 #: The dotted name that pytest is to replace.
 _REPLACED = "KAFKA_STEWARD_WITHOUT"
 #: pytest's exit code when tests ran and some of them failed.
@@ -83,16 +86,33 @@ def read_statements(name: str) -> list[Statement]:
 
 def render_page() -> str:
     """Return docs/kips.md."""
-    return "\n".join([_HEAD, *(line for name in KIPS for line in _table(name))])
+    links = _labels({path for name in KIPS for each in read_statements(name) if (path := _source(each))})
+    targets = sorted(f"[{label}]: ../{path}" for path, label in links.items())
+    tables = (line for name in KIPS for line in _table(name, links))
+    return "\n".join([_HEAD, *tables, *targets, ""])
 
 
-def _table(name: str) -> Iterator[str]:
-    yield from (f"## {KIPS[name]}", "", "| | statement | held by |", "|---|---|---|")
+def _table(name: str, links: Mapping[str, str]) -> Iterator[str]:
+    yield from (f"## {KIPS[name]}", "", "| | statement | kept by |", "|---|---|---|")
     for statement in read_statements(name):
-        tests = "; ".join(f"`{test.removeprefix('tests/')}`" for test in statement.tests)
-        otherwise = f"*Otherwise*: {statement.otherwise}" if statement.otherwise else ""
-        yield f"| {statement.id} | {statement.says} | {' '.join(filter(None, (otherwise, tests)))} |"
+        source = _source(statement)
+        yield f"|{statement.id}|{statement.says}|{f'[{links[source]}]' if source else statement.otherwise}|"
     yield ""
+
+
+def _source(statement: Statement) -> str | None:
+    """Return the path of the module with what keeps the statement; None if nothing of ours does."""
+    if statement.kept_by is None:
+        return None
+    owner, _ = resolve(statement.kept_by)
+    _, *names = (owner.__module__ if inspect.isclass(owner) else owner.__name__).split(".")
+    return "/".join([*([] if names[0] in _FOLDERS else ["provider"]), *names]) + ".py"
+
+
+def _labels(paths: set[str]) -> dict[str, str]:
+    """Return by path the name of the module, with its folder where modules share the name."""
+    names = Counter(Path(path).stem for path in paths)
+    return {path: stem if names[stem := Path(path).stem] == 1 else f"{Path(path).parent.name}/{stem}" for path in paths}
 
 
 def resolve(dotted: str) -> tuple[Any, str]:

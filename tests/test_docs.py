@@ -68,10 +68,10 @@ def hook() -> Callable[[str], str]:
 
 
 def test_a_link_out_of_the_site_leads_to_the_repository(hook: Callable[[str], str]) -> None:
-    text = "[a](../../README.md#your-own-tests), [b](../../provider), [c](../workflows.md), [d](cli.md)"
+    text = "[a](../../README.md#your-own-tests), [b](../../provider), [c](../workflows.md)\n[d]: ../../tests\n"
     assert hook(text) == (
         "[a](https://repo/blob/main/README.md#your-own-tests), [b](https://repo/blob/main/provider), "
-        "[c](../workflows.md), [d](cli.md)"
+        "[c](../workflows.md)\n[d]: https://repo/blob/main/tests\n"
     )
 
 

@@ -31,6 +31,7 @@ def test_each_statement_is_held_by_tests_that_exist_or_says_why_not() -> None:
     for statement in STATEMENTS:
         assert (statement.kept_by is None) == (statement.otherwise is not None), statement.id
         assert statement.tests or statement.otherwise, statement.id
+        assert max(len(text.split()) for text in (statement.says, statement.otherwise or "")) <= 12, statement.id
         assert [test for test in [*statement.tests, *statement.noticed_by] if not exists(test)] == [], statement.id
         if statement.kept_by:
             owner, name = resolve(statement.kept_by)
