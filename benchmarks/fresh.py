@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.report import table, write_between
+from benchmarks.report import table
 
 _ROOT = Path(__file__).parent.parent
 _TARGETS = ("demo", "demo MODE=zookeeper", "test")
@@ -30,7 +30,6 @@ class Run:
     minutes: float
     peak_gib: float
     code: int
-    last_line: str
 
 
 class Memory:
@@ -63,22 +62,17 @@ class Memory:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fresh", description=__doc__)
     parser.add_argument("--targets", nargs="+", default=_TARGETS, help="in this order; the first one finds no caches")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fresh-") as name:
         clone, caches = Path(name) / "clone", Path(name) / "caches"
         subprocess.run(["git", "clone", "--quiet", str(_ROOT), str(clone)], check=True)
         runs = [_run(target, clone, caches) for target in options.targets]
-    text = table(
-        ["target", "minutes", "peak memory, GiB", "exit code", "last line"],
-        [
-            [f"`make {run.target}`", f"{run.minutes:.1f}", f"{run.peak_gib:.1f}", str(run.code), run.last_line]
-            for run in runs
-        ],
+    print(
+        table(
+            ["target", "minutes", "peak memory, GiB", "exit code"],
+            [[f"`make {run.target}`", f"{run.minutes:.1f}", f"{run.peak_gib:.1f}", str(run.code)] for run in runs],
+        )
     )
-    print(text)
-    if options.write:
-        write_between("fresh", text)
     sys.exit(max(run.code for run in runs))
 
 
@@ -90,9 +84,8 @@ def _run(target: str, clone: Path, caches: Path) -> Run:
         done = subprocess.run(
             ["make", *target.split()], cwd=clone, env=environment, capture_output=True, text=True, check=False
         )
-    lines = [line for line in done.stdout.splitlines() if line.strip()] or [""]
     sys.stderr.write(done.stdout[-20_000:] + done.stderr[-5_000:])
-    return Run(target, (time.monotonic() - began) / 60, memory.peak_gib, done.returncode, lines[-1])
+    return Run(target, (time.monotonic() - began) / 60, memory.peak_gib, done.returncode)
 
 
 def _available_bytes() -> int:

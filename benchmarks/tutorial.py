@@ -43,13 +43,18 @@ def megabytes(folder: Path) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tutorial", description=__doc__)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="put the sum into docs/benchmarks.md")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work)
         typed = type_page(PAGE, folder, newcomer(folder), within_s=_WITHIN_S)
         size = megabytes(folder / _ENVIRONMENT)
-    text = f"{table(_HEAD, rows(typed))}\n\nThe environment of the first step has {size:,.0f} MB."
+    made = rows(typed)
+    print(table(_HEAD, made))
+    _, blocks, minutes = made[-1]
+    text = (
+        f"It takes {minutes} minutes to run its {blocks} blocks; the environment of the first step has {size:,.0f} MB."
+    )
     print(text)
     if given.write:
         write_between("tutorial", text)

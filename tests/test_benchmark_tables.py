@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import at_once, carrying_out, drain, page, window
+from benchmarks import carrying_out, drain, page, planner_speed, window
 from benchmarks.report import merge_between, merged, table
 
 HEAD = ("mode", "work", "s")
@@ -50,8 +50,8 @@ def test_a_table_is_merged_in_its_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "head"),
     [
-        ("carrying out", carrying_out._HEAD),
-        ("at_once", at_once._HEAD),
+        ("carrying out", carrying_out._SHOWN),
+        ("planner", tuple(planner_speed._SHOWN.values())),
         ("drain", drain._HEAD),
         ("window", window._HEAD),
         ("page", page._HEAD),
