@@ -117,14 +117,6 @@ def _anchors(path: Path) -> frozenset[str]:
     return frozenset(re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles)
 
 
-TESTS = set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (DOCS / "faults.md").read_text()))
-
-
-def test_each_test_of_the_page_exists() -> None:
-    assert TESTS
-    assert [(path, name) for path, name in TESTS if name not in functions_and_classes(ROOT / path)] == []
-
-
 ARCHITECTURE = DOCS / "architecture.md"
 LINKS = re.findall(r"\[`(\w+)`\]\((\S+\.py)\)", ARCHITECTURE.read_text())
 
