@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from airflow.sdk.execution_time.hitl import HITLUser
 
     from kafka_steward.execution.throttles.rates import ExternalRate
-    from kafka_steward.hooks.steward import ClusterSession
+    from kafka_steward.hooks.session import ClusterSession
     from kafka_steward.journal.records import Approval
     from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 

@@ -20,7 +20,8 @@ from kafka_steward.hooks.context import hook_of
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.hooks.steward import ClusterSession, StewardHook
+    from kafka_steward.hooks.session import ClusterSession
+    from kafka_steward.hooks.steward import StewardHook
     from kafka_steward.journal.store import Journal
 
 __all__ = [

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_steward.cluster.health import Health
-    from kafka_steward.hooks.steward import ClusterSession
+    from kafka_steward.hooks.session import ClusterSession
 
 __all__ = ["CheckReassignmentOperator", "ClusterReadyOperator", "ProbeWorkspaceOperator", "ReportHealthOperator"]
 

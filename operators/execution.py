@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from kafka_steward.execution.moves.progress import Progress
     from kafka_steward.execution.plans.drive import StepRunner
     from kafka_steward.execution.plans.runner import PlanRunner
-    from kafka_steward.hooks.steward import ClusterSession, StewardHook
+    from kafka_steward.hooks.session import ClusterSession
+    from kafka_steward.hooks.steward import StewardHook
 
 __all__ = ["PlanExecutionOperator", "fail_task", "may_end_within"]
 

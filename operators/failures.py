@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_steward.execution.watch.failures import DetectionResult
-    from kafka_steward.hooks.steward import ClusterSession
+    from kafka_steward.hooks.session import ClusterSession
 
 __all__ = ["FindFailuresOperator", "ReportFailureOperator"]
 

@@ -15,7 +15,7 @@ from kafka_steward.operators.links import LinkedToPlan
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.hooks.steward import ClusterSession
+    from kafka_steward.hooks.session import ClusterSession
 
 __all__ = ["ElectLeadersOperator", "elect_leaders"]
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_steward.execution.plans.lifecycle import Scope
-    from kafka_steward.hooks.steward import ClusterSession
+    from kafka_steward.hooks.session import ClusterSession
 
 __all__ = ["CancelReassignmentOperator", "ChangeThrottleOperator", "RollbackReassignmentOperator"]
 

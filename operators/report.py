@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kafka_steward.cluster.state import Snapshot
     from kafka_steward.execution.moves.skips import SkippedPartition
     from kafka_steward.execution.plans.report import DrainStatus, PlanOutcome
-    from kafka_steward.hooks.steward import ClusterSession
+    from kafka_steward.hooks.session import ClusterSession
     from kafka_steward.journal.observed import ProofSummary
     from kafka_steward.journal.records import MoveRow, PlanRecord
 

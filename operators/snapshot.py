@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_steward.assignment import TopicPartition
-    from kafka_steward.hooks.steward import ClusterSession
+    from kafka_steward.hooks.session import ClusterSession
 
 __all__ = ["SnapshotClusterOperator", "take_pending_snapshot", "take_task_snapshot"]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from kafka_steward.execution.plans.drive import StepRunner
-    from kafka_steward.hooks.steward import ClusterSession
+    from kafka_steward.hooks.session import ClusterSession
     from kafka_steward.journal.records import PlanRecord
     from kafka_steward.triggers.base import FreshConnections
 

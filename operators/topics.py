@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kafka_steward.cluster.state import Snapshot
     from kafka_steward.execution.topics.pending import PendingReplica
-    from kafka_steward.hooks.steward import ClusterSession
+    from kafka_steward.hooks.session import ClusterSession
 
 __all__ = [
     "CreatePartitionsOperator",

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
-
-from kafka_steward.cli import get_kafka_steward_commands
+from kafka_steward.cli import declare_commands
+from kafka_steward.cli.declarations import ActionCommand, Arg, GroupCommand
 
 _HEAD = """# Verbs and options
 
@@ -15,15 +14,16 @@ What `airflow kafka-steward --help` and each verb's `--help` print. How the verb
 exit codes, is in [the command line](../command-line.md).
 
 Every verb takes `--cluster CONN_ID` (default: `kafka_steward_default`), `--output table|json|csv` and `--verbose`.
+`doctor`, `partitions`, `plan` and `status` also take `--bootstrap-server HOST:PORT`, with `--command-config
+FILE.properties`, in place of a connection: `kafka-steward`, which has the same verbs, then needs no Airflow.
 """
 #: The options that the head describes.
-_SHARED = frozenset({"--cluster", "-o", "-v"})
+_SHARED = frozenset({"--cluster", "--bootstrap-server", "--command-config", "-o", "-v"})
 
 
 def page() -> str:
     """Return the page, made of the definitions that argparse gets."""
-    (group,) = get_kafka_steward_commands()
-    return _HEAD + "".join(_sections("", group.subcommands))
+    return _HEAD + "".join(_sections("", declare_commands().subcommands))
 
 
 def _sections(prefix: str, commands: object) -> Iterator[str]:
@@ -42,14 +42,14 @@ def _section(name: str, command: ActionCommand) -> Iterator[str]:
     args = [arg for arg in command.args if arg.flags[0] not in _SHARED]
     if args:
         yield "| | |\n|---|---|"
-        yield from (f"| {_names(arg)} | {_escaped(arg.kwargs.get('help', ''))} |" for arg in args)
+        yield from (f"| {_names(arg)} | {_escaped(arg.options.get('help', ''))} |" for arg in args)
         yield ""
     examples = re.findall(r"^  (airflow .*)$", command.epilog or "", re.MULTILINE)
     yield "\n".join(["```", *examples, "```", ""])
 
 
 def _names(arg: Arg) -> str:
-    kwargs = arg.kwargs
+    kwargs = arg.options
     takes = kwargs.get("metavar") or "\\|".join(kwargs.get("choices") or ()) or kwargs.get("dest") or ""
     if not arg.flags[0].startswith("-"):
         return f"`{kwargs.get('metavar') or arg.flags[0].upper()}`"

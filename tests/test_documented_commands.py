@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 import pytest
 import yaml
 
-from kafka_steward.cli import get_kafka_steward_commands
+from kafka_steward.cli import declare_commands
+from kafka_steward.cli.declarations import add_to_parser
 from kafka_steward.monitoring import list_files
-from tests.cli.calling import add_verbs
 from tests.sources import ROOT, nodes
 
 pytestmark = pytest.mark.project
@@ -40,7 +40,7 @@ class _Parser(argparse.ArgumentParser):
 def parser(*, complete: bool) -> argparse.ArgumentParser:
     """The parser of the verbs; one that is not `complete` lets arguments, and values of options, be left out."""
     made = _Parser(prog=COMMAND, add_help=False)
-    add_verbs(made, get_kafka_steward_commands()[0].subcommands)
+    add_to_parser(made, declare_commands().subcommands)
     _relax(made, complete=complete)
     return made
 
@@ -97,7 +97,7 @@ def outside_blocks(text: str) -> str:
 
 def spans(text: str) -> Iterator[str]:
     """The commands that stand in backquotes: behind `airflow kafka-steward`, or beginning with a verb."""
-    verbs = {each.name for each in get_kafka_steward_commands()[0].subcommands}
+    verbs = {each.name for each in declare_commands().subcommands}
     paragraphs = re.split(r"\n\n+|\n(?=\|)", outside_blocks(text))
     for found in (span for each in paragraphs for span in re.findall(r"`([^`]+)`", each)):
         span = " ".join(found.split())
@@ -124,7 +124,7 @@ def sentences(text: str) -> Iterator[list[str]]:
         yield verb + options[: next((at for at, word in enumerate(options) if word[:2] != "--"), len(options))]
 
 
-GROUPS = {each.name for each in get_kafka_steward_commands()[0].subcommands if hasattr(each, "subcommands")}
+GROUPS = {each.name for each in declare_commands().subcommands if hasattr(each, "subcommands")}
 
 
 def refused(commands: Iterable[tuple[Path, Sequence[str]]], *, complete: bool) -> list[str]:

@@ -1,11 +1,14 @@
-"""`airflow kafka-steward`: the command line for the operator on call, without a scheduler and without the UI.
+"""`kafka-steward`, and `airflow kafka-steward`: the command line for the operator on call, without the UI.
 
-This module defines the verbs, their arguments and their help: all that `airflow` reads whenever it starts. A verb's
+This module declares the verbs, their arguments and their help: all that is read whenever a command starts. A verb's
 function is imported when the verb is called::
 
     verb.py        the execution of a verb: one cluster, one message on failure, an exit code
     foreground.py  steps of a plan to its end, with a bar, and Ctrl-C
-    doctor.py      doctor, with airflow_state.py for what Airflow's own database says; probe.py for its option --probe
+    declarations.py, console.py    the form of the declarations, and the program `kafka-steward`
+    direct.py      a cluster that is named by its brokers, for verbs that only look
+    doctor.py      doctor, with doctor_connection.py for what a connection names, airflow_state.py for what Airflow's
+                   own database says, and probe.py for its option --probe
     show.py        status, partitions, plans, show, audit
     manage.py      verify, throttle, abandon
     throttles.py   throttles
@@ -19,7 +22,10 @@ function is imported when the verb is called::
 from __future__ import annotations
 
 import argparse
+import logging
 import re
+import sys
+import warnings
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,15 +33,17 @@ from datetime import datetime, timezone
 from enum import IntEnum
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from airflow.cli.cli_config import ARG_VERBOSE, ActionCommand, Arg, GroupCommand, positive_int
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka_steward.assignment import Operation
+from kafka_steward.cli.declarations import ActionCommand, Arg, GroupCommand, to_airflow
 from kafka_steward.journal.audit import Action
 from kafka_steward.planning.files.options import GIVEN_OPTIONS, REQUIRED, PlannerOption
 
-__all__ = ["Exit", "get_kafka_steward_commands"]
+if TYPE_CHECKING:
+    from airflow.cli import cli_config
+
+__all__ = ["Exit", "declare_commands", "get_kafka_steward_commands"]
 
 _ABOUT = """Reassign the partitions of a Kafka cluster; monitor, cancel and roll back reassignments.
 
@@ -77,9 +85,14 @@ _EPILOG = f"""examples:
 {_EXIT_CODES}"""
 
 
-def get_kafka_steward_commands() -> list[GroupCommand]:
+def get_kafka_steward_commands() -> list[cli_config.ActionCommand | cli_config.GroupCommand]:
     """Return the command groups that `airflow` adds to its command line."""
-    verbs = (
+    return [to_airflow(declare_commands())]
+
+
+def declare_commands() -> GroupCommand:
+    """Return the declaration of all verbs."""
+    verbs: tuple[ActionCommand | GroupCommand, ...] = (
         *_build_show_verbs(),
         *_build_plan_verbs(),
         _build_planning_group(),
@@ -89,12 +102,18 @@ def get_kafka_steward_commands() -> list[GroupCommand]:
         _build_archive_verb(),
         _build_prepare_verb(),
     )
-    return [GroupCommand("kafka-steward", "Keep Kafka clusters fully replicated and balanced", verbs, _ABOUT, _EPILOG)]
+    return GroupCommand("kafka-steward", "Keep Kafka clusters fully replicated and balanced", verbs, _ABOUT, _EPILOG)
 
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 _FACTORS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+def _parse_count(text: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,9}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1")
+    return int(text)
 
 
 def _parse_rate(text: str) -> int:
@@ -165,13 +184,39 @@ _BYTES_PER_S = "Bytes per second into one broker: 50000000 or 50M; 0: no throttl
 
 _THROTTLE = Arg(("--throttle",), help=_BYTES_PER_S, type=_parse_rate, metavar="BYTES")
 
+_DEFAULT_CONNECTION = "kafka_steward_default"
+
 _CLUSTER = Arg(
     ("--cluster", "--conn-id"),
-    help="Airflow connection of the cluster, of type kafka_steward (default: kafka_steward_default)",
-    default="kafka_steward_default",
+    help=f"Airflow connection of the cluster, of type kafka_steward (default: {_DEFAULT_CONNECTION})",
     metavar="CONN_ID",
     dest="cluster",
 )
+
+#: The verbs that need no connection, and so no Airflow: they change nothing, and show little of a journal.
+_LOOKING = ("doctor", "partitions", "plan", "status")
+
+_BOOTSTRAP = ("--bootstrap-server",)
+
+_COMMAND_CONFIG = ("--command-config",)
+
+_DIRECT = (
+    Arg(
+        _BOOTSTRAP,
+        help="The cluster behind these brokers, instead of a connection: no journal is read or written",
+        metavar="HOST:PORT",
+    ),
+    Arg(
+        _COMMAND_CONFIG,
+        help="With it, a file of client settings, as Kafka's own tools take it",
+        metavar="FILE.properties",
+    ),
+)
+
+#: The verbs that need a connection accept the options all the same, to say why they need one.
+_NOT_DIRECT = tuple(Arg(arg.flags, help=argparse.SUPPRESS) for arg in _DIRECT)
+
+_VERBOSE = Arg(("-v", "--verbose"), help="Also show the log", action="store_true")
 
 _OUTPUT = Arg(
     ("-o", "--output"),
@@ -181,20 +226,56 @@ _OUTPUT = Arg(
 )
 
 
+def looks_without_connection(words: str) -> bool:
+    """Return whether the command line `words`, without the program, needs no connection."""
+    return words.split(maxsplit=1)[0] in _LOOKING
+
+
 @dataclass(frozen=True)
 class _LazyCommand:
     """The function `module.name` of this package, which is imported when it is called."""
 
     function: str
+    looks: bool
 
     def __call__(self, arguments: Namespace) -> None:
-        from airflow.utils.cli import suppress_logs_and_warning
-
         try:
-            # Airflow logs to standard output, which would mix log lines into the result.
-            suppress_logs_and_warning(self._run_verb)(arguments)
+            if self._is_direct(arguments):
+                self._run_quietly(arguments)
+            else:
+                from airflow.utils.cli import suppress_logs_and_warning
+
+                arguments.cluster = arguments.cluster or _DEFAULT_CONNECTION
+                # Airflow logs to standard output, which would mix log lines into the result.
+                suppress_logs_and_warning(self._run_verb)(arguments)
         except KeyboardInterrupt as error:
             raise SystemExit(Exit.INTERRUPTED) from error
+
+    def _is_direct(self, arguments: Namespace) -> bool:
+        """Return whether the cluster is named by its brokers. Raises SystemExit if it cannot be."""
+        given = arguments.bootstrap_server is not None
+        fault = ""
+        if given and not self.looks:
+            fault = (
+                "this command needs an Airflow connection, which names a journal: what Kafka Steward changes is kept "
+                "there, to be shown, cancelled and rolled back. Create one (airflow connections add CONN_ID "
+                "--conn-type kafka_steward --conn-host HOST --conn-port PORT), and give --cluster CONN_ID instead of "
+                "--bootstrap-server"
+            )
+        elif given and arguments.cluster:
+            fault = "--cluster and --bootstrap-server name a cluster twice; give one of them"
+        elif arguments.command_config is not None and not given:
+            fault = "--command-config goes with --bootstrap-server; with --cluster, the connection has these settings"
+        if fault:
+            print(f"{fault[0].upper()}{fault[1:]}.", file=sys.stderr)
+            raise SystemExit(Exit.USAGE)
+        return given
+
+    def _run_quietly(self, arguments: Namespace) -> None:
+        if not arguments.verbose:
+            logging.disable(logging.CRITICAL)
+            warnings.simplefilter("ignore")
+        self._run_verb(arguments)
 
     def _run_verb(self, arguments: Namespace) -> None:
         from kafka_steward.cli.verb import run_verb
@@ -213,7 +294,9 @@ def _build_verb(
     """
     message = f"{about}.\n\n{details}" if details else None
     epilog = "examples:" + "".join(f"\n  airflow kafka-steward {example}" for example in examples)
-    return ActionCommand(name, about, _LazyCommand(function), (*args, _CLUSTER, _OUTPUT, ARG_VERBOSE), message, epilog)
+    looks = looks_without_connection(examples[0])
+    every = (_CLUSTER, *(_DIRECT if looks else _NOT_DIRECT), _OUTPUT, _VERBOSE)
+    return ActionCommand(name, about, _LazyCommand(function, looks), (*args, *every), message, epilog)
 
 
 _ON = "--cluster kafka_production"
@@ -268,7 +351,7 @@ def _build_show_verbs() -> tuple[ActionCommand, ...]:
     limit = Arg(
         ("--limit",),
         help="Only the newest (default: 50 in a table, all of them in JSON and CSV)",
-        type=positive_int(allow_zero=False),
+        type=_parse_count,
         metavar="N",
     )
     plan = Arg(("--plan",), help="Only this plan: its digest, or a prefix of it")
@@ -596,11 +679,11 @@ def _build_option_arg(name: str, option: PlannerOption, *, required: bool) -> Ar
     elif option.choices:
         given |= {"choices": option.choices}
     elif kind is int:
-        given |= {"type": positive_int(allow_zero=False), "metavar": "N"}
+        given |= {"type": _parse_count, "metavar": "N"}
     else:
         given |= {"type": kind, "metavar": "FRACTION"}
     usual = f" (default: {option.default})" if option.default else ""
-    return Arg((option.flag,), help=f"{about}{usual}", **given)
+    return Arg((str(option.flag),), help=f"{about}{usual}", **given)
 
 
 _COPY = """Stop Airflow, or pause the DAGs, first: a process that has the old journal open continues to use

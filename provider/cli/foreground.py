@@ -29,7 +29,7 @@ from kafka_steward.execution.moves.progress import Progress
 from kafka_steward.execution.plans.drive import DrivePolicy, Patience, call_with_patience, run_to_end
 from kafka_steward.execution.plans.rollback import find_unfinished_rollback, is_rollback_unfinished
 from kafka_steward.execution.plans.runner import PlanRunner
-from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal.records import MoveState
 from kafka_steward.journal.store import Journal
 from kafka_steward.triggers.reporting import ProgressLog, duration_text, transferred_text

@@ -28,7 +28,7 @@ from kafka_steward.execution.plans.lifecycle import (
 from kafka_steward.execution.plans.resolution import resolve_plan
 from kafka_steward.execution.throttles.leases import list_external_rates
 from kafka_steward.execution.watch.upkeep import ended_plans_with_leases, release_orphaned_throttles
-from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 
 

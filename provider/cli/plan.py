@@ -47,7 +47,7 @@ from kafka_steward.execution.throttles.rates import ExternalRate, external_rates
 from kafka_steward.execution.topics.pending import list_pending, target_replication_factors, unfillable_reason
 from kafka_steward.execution.watch.failures import decide_outage
 from kafka_steward.given_targets import CurrentPartition, TargetCheck
-from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal import paths
 from kafka_steward.journal.render import Table
 from kafka_steward.journal.store import Journal
@@ -71,6 +71,10 @@ _ENGINE = (
     "Made in this process, which needs neither Spark nor Java; the Spark job of the DAG makes the same plan of this "
     "snapshot. Nothing was submitted."
 )
+_NO_JOURNAL = (
+    "Without an Airflow connection, no journal was read: plans in progress, reported failures and disks of Kafka "
+    "Steward are not known here, and every setting has its default."
+)
 #: Moves that the text shows; JSON, CSV and the files have all.
 _SHOWN = 20
 
@@ -89,7 +93,7 @@ class _Inputs:
 def _plan(call: CommandContext, operation: Operation) -> Exit:
     given = call.arguments
     with _output_folder(given.folder) as folder:
-        with call.hook.open() as opened:
+        with call.open() as opened:
             settings, cluster_id = opened.settings, opened.cluster.cluster_id
             with _working("Reading the cluster"):
                 inputs = _read_inputs(call, opened, operation)
@@ -363,7 +367,7 @@ def _print_plan(
         **facts,
     }
     call.out.print_document(document, moves, _plan_lines(plan, snapshot, stricter))
-    print_error(_ENGINE)
+    print_error(_ENGINE, *([] if call.direct is None else [_NO_JOURNAL]))
     if facts["files"]:
         file, back = facts["files"]
         print_error(

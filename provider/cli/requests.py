@@ -36,7 +36,7 @@ from kafka_steward.execution.plans.cancel import send_cancel_signal
 from kafka_steward.execution.plans.lifecycle import find_plan_by_prefix
 from kafka_steward.execution.plans.report import bytes_to_copy_text, not_moved_lines
 from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot
-from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal.kip_documents import CancelRequest, Request
 from kafka_steward.journal.render import Table
 from kafka_steward.planning.files.formats import read_snapshot
@@ -76,7 +76,7 @@ def verify_queue(call: CommandContext) -> Exit:
     """Print the status of each partition of a file, or of the queue."""
     file = call.arguments.file
     given = None if file is None else parse_reassignment_text(_read_file(file))
-    with call.hook.open() as opened:
+    with call.open() as opened:
         asked = queued_partitions(opened.journal) if given is None else given
         statuses = read_request_statuses(opened.cluster, opened.journal, asked)
     rows = [_status_facts(each) for each in statuses]
@@ -113,7 +113,7 @@ def generate_reassignment(call: CommandContext) -> Exit | None:
         print_error("Name the topics either with --topic or with --topics-to-move-json-file.")
         return Exit.USAGE
     chosen = given.topics or parse_topics_text(_read_file(given.topics_file))
-    with call.hook.open() as opened:
+    with call.open() as opened:
         moves, proof, left = _propose_moves(opened, chosen, given.brokers)
     print_error(*(f"Left as it is: {line}." for line in left))
     current, proposed = reassignment_json(moves, rollback=True).strip(), reassignment_json(moves).strip()
@@ -215,7 +215,7 @@ def _read_submission(call: CommandContext) -> str:
     text = _read_file(call.arguments.file)
     named = named_directories(parse_reassignment_text(text))
     if named:
-        with call.hook.open() as opened:
+        with call.open() as opened:
             snapshot = opened.cluster.snapshot(sorted({name.topic for name, _ in named}))
             note = check_directories(opened.cluster, snapshot, named)
         if note:

@@ -30,7 +30,7 @@ from kafka_steward.execution.plans.rollback import find_left_alone
 from kafka_steward.execution.throttles.leases import list_external_rates
 from kafka_steward.execution.throttles.rates import ExternalRate, external_rates_message, names_rates
 from kafka_steward.execution.watch.failures import decide_outage
-from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal.audit import StoredAuditRecord
 from kafka_steward.journal.columns import audit_facts, move_facts
 from kafka_steward.journal.listing import list_unreadable
@@ -72,25 +72,31 @@ def time_argument_ms(time: int | datetime, now_ms: int) -> int:
 
 
 #: The facts for which `status` prints separate lines, besides those of the documents.
+#: The facts of `status` that only a journal has.
+_OF_THE_JOURNAL = (
+    *("announced_restarts", "documents_that_cannot_be_read", "external_rates", "failures_written_down"),
+    *("heals_called_off", "hosts", "journal", "plans", "polls"),
+)
+_NO_JOURNAL = (
+    "Without an Airflow connection, no journal was read: plans, requests and failures that Kafka Steward keeps there "
+    "are not in this."
+)
 _APART = ("plans", "external_rates", "hosts", "polls", "failures", "failed_log_dirs", "announced_restarts")
 
 
 def show_status(call: CommandContext) -> None:
     """Print the state of the cluster and its unfinished plans."""
-    with call.hook.open() as opened:
+    with call.open() as opened:
         unfinished = opened.journal.plans.unfinished()
         external = {record.digest: list_external_rates(opened.journal, record) for record in unfinished}
         documents, stored = read_document_status(opened.journal), opened.journal.plans
         facts = _status_facts(opened, unfinished, external, documents)
-        lines = [
-            f"{name.replace('_', ' ')}: {_value_text(value)}" for name, value in facts.items() if name not in _APART
-        ]
-        lines += document_lines(documents)
-        lines += facts["failures"]
-        lines += [
-            f"log directory {failed_paths_text(each['paths'])} of broker {each['broker']} has failed"
-            for each in facts["failed_log_dirs"]
-        ]
+        if call.direct is not None:
+            facts = {name: value for name, value in facts.items() if name not in _OF_THE_JOURNAL}
+            call.out.print_facts(facts, _cluster_lines(facts))
+            print_error(_NO_JOURNAL)
+            return
+        lines = [*_cluster_lines(facts), *document_lines(documents)]
         lines += [each["sentence"] for each in facts["announced_restarts"]]
         lines += [f"opened on: {each['host']}, last {each['last']}" for each in facts["hosts"]]
         polls = [f"watched: {each['kind']}, {each['seconds']:.0f} s ago on {each['host']}" for each in facts["polls"]]
@@ -99,6 +105,15 @@ def show_status(call: CommandContext) -> None:
             lines += _plan_lines(call, record, stored.existing_rows(record.digest), external[record.digest])
             lines += late_step_lines(record, opened.journal.now_ms(), opened.settings)
         call.out.print_facts({**facts, **document_facts(documents)}, lines)
+
+
+def _cluster_lines(facts: Mapping[str, Any]) -> list[str]:
+    lines = [f"{name.replace('_', ' ')}: {_value_text(value)}" for name, value in facts.items() if name not in _APART]
+    lines += facts["failures"]
+    return lines + [
+        f"log directory {failed_paths_text(each['paths'])} of broker {each['broker']} has failed"
+        for each in facts["failed_log_dirs"]
+    ]
 
 
 def late_step_lines(record: PlanRecord, now_ms: int, settings: Settings) -> list[str]:
@@ -186,7 +201,7 @@ _CONDITION_WORDS = {
 def list_partitions(call: CommandContext) -> Exit:
     """Print the partitions that meet any of the requested conditions, or all (KIP-352)."""
     wanted = [condition for condition in PartitionCondition if getattr(call.arguments, condition.value)]
-    with call.hook.open() as opened:
+    with call.open() as opened:
         snapshot = _describe_partitions(opened, call.arguments.topic)
         min_isr, unreadable = readable_min_isr(opened.cluster, sorted(snapshot.topics))
     rows = [_partition_facts(each, min_isr.get(each.topic)) for _, each in sorted(snapshot.partitions.items())]

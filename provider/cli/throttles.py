@@ -17,7 +17,7 @@ from kafka_steward.execution.throttles.leftovers import (
     remove_leftover_throttles,
     survey_throttles,
 )
-from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal.render import Table
 
 #: While a plan is stepped: seconds between attempts to remove, and their number.
@@ -26,7 +26,7 @@ _RETRY_S, _ATTEMPTS = 0.5, 20
 
 def list_leftover_throttles(call: CommandContext) -> Exit | None:
     """Print the throttles of others; with --remove, remove those that no reassignment in flight and no plan needs."""
-    with call.hook.open() as opened:
+    with call.open() as opened:
         found = survey_throttles(opened.cluster, opened.journal)
         shown = found.leftovers
         print_error(*filter(None, [found.unread_sentence]))

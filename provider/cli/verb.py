@@ -15,17 +15,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kafka_steward.cli import Exit
+from kafka_steward.cli import Exit, looks_without_connection
 from kafka_steward.commands import command_line
 from kafka_steward.doctor.findings import Commands
 from kafka_steward.errors import StewardError
 from kafka_steward.escaping import escape_csv_cell, printable
-from kafka_steward.hooks import steward
 from kafka_steward.journal.audit import Actor, event_number
 from kafka_steward.journal.render import Table
 from kafka_steward.journal.store import Journal
+
+if TYPE_CHECKING:
+    from kafka_steward.cli.direct import DirectAccess
+    from kafka_steward.hooks.cluster_config import ClusterConfig
+    from kafka_steward.hooks.session import ClusterSession
+    from kafka_steward.hooks.steward import StewardHook
 
 
 def print_error(*lines: str) -> None:
@@ -85,10 +90,31 @@ class CommandContext:
     arguments: Namespace
 
     @cached_property
-    def hook(self) -> steward.StewardHook:
+    def hook(self) -> StewardHook:
         """The hook of the cluster's connection; `--throttle` overrides its setting."""
+        from kafka_steward.hooks import steward  # noqa: PLC0415 - Airflow takes seconds to import
+
         throttle = getattr(self.arguments, "throttle", None)
         return steward.StewardHook(self.arguments.cluster, {} if throttle is None else {"throttle": throttle})
+
+    @cached_property
+    def direct(self) -> DirectAccess | None:
+        """The cluster of `--bootstrap-server`; None for that of a connection."""
+        servers = self.arguments.bootstrap_server
+        if servers is None:
+            return None
+        from kafka_steward.cli.direct import DirectAccess  # noqa: PLC0415 - most commands need a connection
+
+        return DirectAccess(servers, self.arguments.command_config)
+
+    @property
+    def access(self) -> ClusterConfig:
+        """The configuration of the cluster, from its connection or the command line. Raises SettingError."""
+        return (self.direct or self.hook).access
+
+    def open(self) -> ClusterSession:
+        """Open the cluster, and its journal; with `--bootstrap-server` an empty one, which is deleted at the end."""
+        return (self.direct or self.hook).open()
 
     def journal(self, *, compare: bool = True) -> AbstractContextManager[Journal]:
         """Open the cluster's journal; the cluster itself need not respond."""
@@ -97,7 +123,7 @@ class CommandContext:
     @cached_property
     def connection(self) -> str:
         """The options by which Kafka's own tools connect to the cluster."""
-        access = self.hook.access
+        access = self.access
         return Commands.of(access.conn_id, access.client, access.bootstrap).connection
 
     @cached_property
@@ -127,7 +153,11 @@ class CommandContext:
 
     def command_line(self, words: str) -> str:
         """Return a command line for the same cluster, which the user may run next."""
-        return command_line(words, self.arguments.cluster)
+        if self.direct is None:
+            return command_line(words, self.arguments.cluster)
+        if looks_without_connection(words):
+            return f"kafka-steward {words} {self.direct.options}"
+        return command_line(words, self.direct.access.conn_id)
 
 
 #: The function of a verb. Raises StewardError, whose text is one message; None means that the request was completed.

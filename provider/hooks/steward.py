@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -26,7 +26,6 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.connection import find_client_secrets
 from kafka_steward.errors import SettingError, StewardError
 from kafka_steward.execution.plans.znode_submission import ZnodeReassignmentClient
-from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.hooks.cluster_config import (
     ClusterConfig,
     ConnectionFields,
@@ -35,7 +34,7 @@ from kafka_steward.hooks.cluster_config import (
     journal_url,
     refuse_airflow_database,
 )
-from kafka_steward.journal.audit import Actor
+from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal.records import KNOWN_CLUSTERS, NO_CLUSTER, KnownCluster
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.store import Journal, open_journal
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from kafka_steward.journal.sql.watch_reports import WatchReports
     from kafka_steward.page_data.reader import JournalReader
 
-__all__ = ["ClusterIdPin", "ClusterSession", "StewardHook"]
+__all__ = ["ClusterIdPin", "StewardHook"]
 
 
 @dataclass(frozen=True)
@@ -78,50 +77,6 @@ class ClusterIdPin:
 
 def _servers_key(access: ClusterConfig) -> str:
     return sha256(access.bootstrap.encode()).hexdigest()[:32]
-
-
-@dataclass(frozen=True)
-class ClusterSession:
-    """An open cluster and its open journal. As a context manager it closes both."""
-
-    access: ClusterConfig
-    cluster: KafkaCluster
-    journal: Journal
-    _close_callbacks: ExitStack = field(default_factory=ExitStack, init=False, repr=False, compare=False)
-
-    @property
-    def settings(self) -> Settings:
-        """The cluster's settings."""
-        return self.access.settings
-
-    @property
-    def origin(self) -> dict[str, str] | None:
-        """The identity of the journal, for a process that resumes the work: `{"id", "place"}`, without a password.
-
-        None for a journal without an identity.
-        """
-        return None if self.journal.identity is None else self.journal.identity.to_json()
-
-    def context(self, actor: Actor) -> ClusterContext:
-        """Return the context of changes by `actor`."""
-        return ClusterContext(self.cluster, self.journal, self.settings, actor)
-
-    def add_close_callback(self, close: Callable[[], None]) -> None:
-        """Call `close` before the connections are closed: dependent resources are closed first."""
-        self._close_callbacks.callback(close)
-
-    def close(self) -> None:
-        """Close the cluster's connections and the journal's."""
-        with ExitStack() as closing:
-            closing.callback(self.journal.close)
-            closing.callback(self.cluster.close)
-            closing.enter_context(self._close_callbacks)
-
-    def __enter__(self) -> ClusterSession:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 class StewardHook(BaseHook):

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from kafka_steward.execution.watch.alerts import Condition
     from kafka_steward.execution.watch.failures import DetectionResult
     from kafka_steward.hooks.cluster_config import ClusterConfig
-    from kafka_steward.hooks.steward import ClusterSession, StewardHook
+    from kafka_steward.hooks.session import ClusterSession
+    from kafka_steward.hooks.steward import StewardHook
     from kafka_steward.journal.store import Journal
     from kafka_steward.settings import Settings
 

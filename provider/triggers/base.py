@@ -21,7 +21,8 @@ from kafka_steward.errors import StewardError
 from kafka_steward.triggers.collector import freeze_gc
 
 if TYPE_CHECKING:
-    from kafka_steward.hooks.steward import ClusterSession, StewardHook
+    from kafka_steward.hooks.session import ClusterSession
+    from kafka_steward.hooks.steward import StewardHook
 
 
 T = TypeVar("T")

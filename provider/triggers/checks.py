@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kafka_steward.execution.watch.broker_joins import EmptyBrokers, JoinPollResult
     from kafka_steward.execution.watch.failures import DetectionResult, FailureDetector
     from kafka_steward.execution.watch.observation import CheckRecorder
-    from kafka_steward.hooks.steward import ClusterSession
+    from kafka_steward.hooks.session import ClusterSession
     from kafka_steward.journal.observed import CheckReport
 
 

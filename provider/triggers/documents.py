@@ -12,7 +12,7 @@ from typing import Any
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.document_api.document_plans import PollResult
 from kafka_steward.document_api.document_reports import DocumentReporter
-from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.records import ACCEPTED_DOCUMENTS
 from kafka_steward.journal.state import StoredRow

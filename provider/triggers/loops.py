@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from kafka_steward.execution.watch.failures import DetectionResult
     from kafka_steward.execution.watch.lease import ClusterLease, Standby
     from kafka_steward.execution.watch.observation import ObservedCluster
-    from kafka_steward.hooks.steward import ClusterSession, StewardHook
+    from kafka_steward.hooks.session import ClusterSession
+    from kafka_steward.hooks.steward import StewardHook
     from kafka_steward.triggers.checks import BrokerFailureCheck
 
 #: Seconds until a loop that is not needed looks again whether it is; it is also woken.

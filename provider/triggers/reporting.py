@@ -15,7 +15,7 @@ from kafka_steward.escaping import printable
 
 if TYPE_CHECKING:
     from kafka_steward.execution.moves.progress import Progress
-    from kafka_steward.hooks.steward import ClusterSession
+    from kafka_steward.hooks.session import ClusterSession
 
 
 #: Characters of a progress bar.

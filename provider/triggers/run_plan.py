@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kafka_steward.execution.moves.progress import Progress
     from kafka_steward.execution.plans.drive import StepRunner
     from kafka_steward.execution.watch.alerts import StallRecorder
-    from kafka_steward.hooks.steward import ClusterSession
+    from kafka_steward.hooks.session import ClusterSession
 
 
 #: Seconds between attempts while the journal is unreachable, or the connection cannot be used.

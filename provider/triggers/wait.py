@@ -17,7 +17,7 @@ from kafka_steward.triggers.base import ClusterTrigger
 
 if TYPE_CHECKING:
     from kafka_steward.execution.plans.report import OutOfSyncPartition
-    from kafka_steward.hooks.steward import ClusterSession
+    from kafka_steward.hooks.session import ClusterSession
 
 
 #: The most partitions that a message names; the rest is only counted.

@@ -25,7 +25,7 @@ from tests.statsd import StatsD
 
 if TYPE_CHECKING:
     # Not at run time: Airflow must be imported after tests.airflow_home, and this file is the first that pytest loads.
-    from kafka_steward.hooks.steward import ClusterSession
+    from kafka_steward.hooks.session import ClusterSession
 
 __all__ = ["Desk", "airflow", "connect", "desk", "statsd"]
 
@@ -169,7 +169,7 @@ class Desk:
         """Cluster and journal, connected from here."""
         from kafka_steward.cluster.client import KafkaCluster
         from kafka_steward.hooks.cluster_config import ConnectionFields, cluster_config
-        from kafka_steward.hooks.steward import ClusterSession
+        from kafka_steward.hooks.session import ClusterSession
         from kafka_steward.journal.store import open_journal
 
         given = ConnectionFields(

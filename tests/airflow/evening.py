@@ -13,7 +13,7 @@ from typing import Any
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import FailedBroker
 from kafka_steward.journal.records import PENDING_REPLICAS, MoveRow, MoveState

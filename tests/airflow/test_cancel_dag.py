@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import Assignment
-from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord
 from kafka_steward.sandbox import Sandbox

@@ -22,7 +22,7 @@ import pytest
 
 from kafka_steward.assignment import Move
 from kafka_steward.execution.plans.snapshot import take_snapshot
-from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import THROTTLE_LEASES, MoveState, Phase, PlanStatus
 from kafka_steward.planning.files.formats import plan_table, read_snapshot, write_plan

@@ -10,7 +10,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.request_documents import request_add
 from kafka_steward.execution.announcements import announced_restarts
 from kafka_steward.execution.plans.cancel import send_cancel_signal
-from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.kip_documents import CancelRequest

@@ -13,7 +13,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.topics.pending import record_pending
-from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.records import PendingReplicas
 from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_steward.assignment import Assignment
 from kafka_steward.execution.topics.creation import unwatched_reason
-from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import PlanStatus

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed
 from tests.airflow.conftest import Desk

@@ -16,7 +16,7 @@ import pytest
 
 from kafka_steward.assignment import Assignment
 from kafka_steward.errors import StewardError
-from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings

@@ -16,7 +16,8 @@ from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.execution.watch.health import DEFAULT_LIMITS, check_health, health_message, violated_limits
-from kafka_steward.hooks.steward import ClusterSession, StewardHook
+from kafka_steward.hooks.session import ClusterSession
+from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.observed import BrokerReport
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.client import admin_client

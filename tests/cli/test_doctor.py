@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.cli import doctor
+from kafka_steward.cli import doctor_connection
 from kafka_steward.doctor.findings import Level
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.sandbox import Sandbox
@@ -134,7 +134,7 @@ def test_a_spark_elsewhere_is_named_with_what_shows_its_version(
     monkeypatch.setenv("PATH", str(tmp_path))
     connect("spark_test", **given, extra={"shared_workspace": True})
     conn_id = connect(extra={"spark_conn_id": "spark_test"})
-    (found,) = doctor._inspect_spark(StewardHook(conn_id).access)
+    (found,) = doctor_connection._inspect_spark(StewardHook(conn_id).access)
     assert (found.subject, found.level) == ("spark", Level.OK)
     assert f"the Spark of spark_test, {told[0]}. Its version was not asked, because" in found.sentence
     assert told[1] in found.command

@@ -12,7 +12,8 @@ import pytest
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.execution.throttles.rates import ThrottleSide
-from kafka_steward.hooks.steward import ClusterSession, StewardHook
+from kafka_steward.hooks.session import ClusterSession
+from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.records import MoveState, PlanStatus
 from kafka_steward.journal.store import Journal

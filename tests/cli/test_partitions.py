@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cli import get_kafka_steward_commands
+from kafka_steward.cli import declare_commands
+from kafka_steward.cli.declarations import ActionCommand
 from kafka_steward.cluster.health import PartitionCondition
 from kafka_steward.execution.topics.creation import TopicSpec, create_topic
 from kafka_steward.sandbox import Sandbox
@@ -178,8 +179,9 @@ def test_on_real_brokers_the_filters_list_what_kafka_topics_lists(
 
 
 def test_there_is_a_filter_for_each_condition_and_its_help_says_how_kafka_counts() -> None:
-    (verb,) = (verb for verb in get_kafka_steward_commands()[0].subcommands if verb.name == "partitions")
-    filters = {argument.kwargs.get("dest"): argument.flags for argument in verb.args}
+    (verb,) = (verb for verb in declare_commands().subcommands if verb.name == "partitions")
+    assert isinstance(verb, ActionCommand)
+    filters = {argument.options.get("dest"): argument.flags for argument in verb.args}
     assert [(flag,) for flag in FILTERS] == [filters[condition] for condition in CONDITIONS]
     assert all(word in str(verb.description) for word in ("KIP-352", "acks=all", "Exit code 0"))
     assert "airflow kafka-steward partitions --topic orders" in str(verb.epilog)

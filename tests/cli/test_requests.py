@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.cli import Exit, get_kafka_steward_commands
+from kafka_steward.cli import Exit, declare_commands
+from kafka_steward.cli.declarations import GroupCommand
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor
@@ -449,9 +450,10 @@ def test_status_says_that_an_unreadable_request_will_be_refused(
 
 
 def test_each_verb_of_the_documents_teaches_with_an_example() -> None:
-    (group,) = get_kafka_steward_commands()
+    group = declare_commands()
     for name, verbs in (("queue", 5), ("requests", 3), ("signal", 1)):
         (found,) = [each for each in group.subcommands if each.name == name]
+        assert isinstance(found, GroupCommand)
         commands = list(found.subcommands)
         assert len(commands) == verbs
         for each in commands:

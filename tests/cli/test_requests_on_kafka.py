@@ -18,7 +18,8 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.execution.throttles.rates import ThrottleSide
-from kafka_steward.hooks.steward import ClusterSession, StewardHook
+from kafka_steward.hooks.session import ClusterSession
+from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.mailbox import read_one

@@ -29,7 +29,8 @@ from kafka_steward.hooks.cluster_config import (
 )
 from kafka_steward.hooks.cluster_config import ConnectionFields as Fields
 from kafka_steward.hooks.context import hook_of
-from kafka_steward.hooks.steward import ClusterSession, StewardHook
+from kafka_steward.hooks.session import ClusterSession
+from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.zookeeper.mailbox import ZkMailbox

@@ -28,7 +28,8 @@ from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.execution.topics.pending import record_pending
 from kafka_steward.execution.watch.failures import DetectionResult
 from kafka_steward.execution.watch.health import check_health
-from kafka_steward.hooks.steward import ClusterSession, StewardHook
+from kafka_steward.hooks.session import ClusterSession
+from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.records import PendingReplicas, PlanStatus
 from kafka_steward.planning.files.formats import read_snapshot

@@ -28,7 +28,7 @@ from kafka_steward.execution.topics.creation import TopicSpec, add_deferred_part
 from kafka_steward.execution.watch.failures import FailureDetector
 from kafka_steward.execution.watch.health import check_health, health_message
 from kafka_steward.hooks.cluster_config import ClusterConfig
-from kafka_steward.hooks.steward import ClusterSession
+from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal.records import DEFERRED_PARTITIONS, DeferredPartitions
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.planning.files.formats import read_snapshot

@@ -14,7 +14,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, D
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.errors import PlanError, WrongCluster
-from kafka_steward.hooks.steward import ClusterIdPin, ClusterSession, StewardHook
+from kafka_steward.hooks.session import ClusterSession
+from kafka_steward.hooks.steward import ClusterIdPin, StewardHook
 from kafka_steward.journal.audit import Action
 from kafka_steward.operators.checks import CheckReassignmentOperator
 from kafka_steward.operators.failures import FindFailuresOperator

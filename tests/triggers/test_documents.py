@@ -17,7 +17,8 @@ from kafka_steward.document_api.document_plans import PollResult
 from kafka_steward.errors import JournalUnreachable
 from kafka_steward.execution.watch import failures
 from kafka_steward.execution.watch.failures import DetectionResult
-from kafka_steward.hooks.steward import ClusterSession, StewardHook
+from kafka_steward.hooks.session import ClusterSession
+from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.watcher import CONTROLLER

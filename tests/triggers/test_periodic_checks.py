@@ -16,7 +16,8 @@ import sqlalchemy as sa
 from kafka_steward.airflow_versions import stats
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import ClusterUnreachable
-from kafka_steward.hooks.steward import ClusterSession, StewardHook
+from kafka_steward.hooks.session import ClusterSession
+from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.observed import BrokerReport
 from kafka_steward.journal.records import PENDING_REPLICAS, PendingReplicas

@@ -17,7 +17,8 @@ import pytest
 from kafka_steward.airflow_versions import stats
 from kafka_steward.execution.watch import lease as watch_lease
 from kafka_steward.execution.watch.lease import list_listened_events
-from kafka_steward.hooks.steward import ClusterSession, StewardHook
+from kafka_steward.hooks.session import ClusterSession
+from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.records import WATCH_LEASE

@@ -21,6 +21,13 @@ FOLDER = Path(__file__).parent
 KNOWN = tuple(sorted(path.name[1:5] for path in (FOLDER / "versions").glob("r[0-9]*.py")))
 #: Alembic's version table, under a name of our own, so that the database may be shared with other applications.
 VERSION_TABLE = "steward_version"
+#: As Alembic declares it.
+_version = sa.Table(
+    VERSION_TABLE,
+    sa.MetaData(),
+    sa.Column("version_num", sa.String(32), nullable=False),
+    sa.PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
+)
 _VERSION = sa.text(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608 - a constant
 #: Alembic keeps its context in module variables: two concurrent threads would use each other's connections.
 _one_thread = threading.Lock()
@@ -69,7 +76,12 @@ def _read_schema_version(engine: sa.Engine, connection: sa.Connection) -> str | 
 
 
 def _run_migrations(connection: sa.Connection) -> None:
-    # Alembic is imported only if there is a migration to run.
+    if not sa.inspect(connection).has_table(VERSION_TABLE):
+        metadata.create_all(connection, checkfirst=False)
+        _version.create(connection, checkfirst=False)
+        connection.execute(_version.insert(), {"version_num": KNOWN[-1]})
+        return
+    # Alembic takes half a second to import: only if there is a migration to run.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
 
@@ -77,8 +89,4 @@ def _run_migrations(connection: sa.Connection) -> None:
     config.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
     config.attributes["connection"] = connection
     with _one_thread:
-        if sa.inspect(connection).has_table(VERSION_TABLE):
-            command.upgrade(config, "head")
-        else:
-            metadata.create_all(connection, checkfirst=False)
-            command.stamp(config, "head")
+        command.upgrade(config, "head")

@@ -1,0 +1,79 @@
+"""A cluster that the command line names by its brokers: for the verbs that only look, without Airflow and a journal."""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.cluster.connection import client_config, is_client_key, override_config
+from kafka_steward.errors import SettingError
+from kafka_steward.hooks.cluster_config import ClusterConfig
+from kafka_steward.hooks.session import ClusterSession
+from kafka_steward.journal.store import open_journal
+from kafka_steward.settings import Settings
+
+#: The place of a connection's id, where a message names a command that needs one.
+CONN_ID = "CONN_ID"
+
+
+@dataclass(frozen=True)
+class DirectAccess:
+    """The cluster behind `servers`, reached as the file `command_config` says, which Kafka's own tools take too."""
+
+    servers: str
+    command_config: str | None = None
+
+    @property
+    def options(self) -> str:
+        """The options by which this cluster is named."""
+        config = f" --command-config {shlex.quote(self.command_config)}" if self.command_config else ""
+        return f"--bootstrap-server {shlex.quote(self.servers)}{config}"
+
+    @cached_property
+    def access(self) -> ClusterConfig:
+        """The client's configuration, with the default of every setting. Raises SettingError, naming file and key."""
+        given = read_command_config(self.command_config) if self.command_config else {}
+        client = override_config(given, {"bootstrap_servers": self.servers})
+        return ClusterConfig(CONN_ID, Settings(), workspace="", client=client, journal="")
+
+    def open(self) -> ClusterSession:
+        """Connect, and open an empty journal that is deleted with the session. Raises as `KafkaCluster` does."""
+        cluster = KafkaCluster(self.access.client)
+        folder = TemporaryDirectory(prefix="kafka-steward-")
+        try:
+            journal = open_journal(f"sqlite:///{folder.name}/journal.db", cluster.cluster_id)
+            journal.conn_id = CONN_ID
+            session = ClusterSession(self.access, cluster, journal)
+            session.add_close_callback(folder.cleanup)
+        except BaseException:
+            with closing(cluster):
+                folder.cleanup()
+            raise
+        return session
+
+
+def read_command_config(path: str) -> dict[str, object]:
+    """Return the settings of a client in a Java properties file, as kafka-python has them. Raises SettingError."""
+    from javaproperties import InvalidUEscapeError, load  # noqa: PLC0415 - only with such a file
+
+    try:
+        with Path(path).open("rb") as file:
+            given = load(file)
+    except (OSError, InvalidUEscapeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise SettingError(f"The file {path} of --command-config cannot be read: {why}.") from error
+    for key in given:
+        if not is_client_key(key):
+            raise SettingError(
+                f"The file {path} of --command-config has {key}, which our client does not know: remove it, or correct "
+                "its spelling."
+            )
+    try:
+        return client_config(given)
+    except SettingError as error:
+        raise SettingError(f"The file {path} of --command-config: {error}") from error

@@ -1,0 +1,191 @@
+"""`kafka-steward`: the verbs without Airflow, and a cluster that is named by its brokers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.cli import cli_config
+
+from kafka_steward.cli import Exit, declare_commands, get_kafka_steward_commands
+from kafka_steward.cli.console import build_parser
+from kafka_steward.cli.declarations import ActionCommand
+from kafka_steward.cli.direct import DirectAccess, read_command_config
+from kafka_steward.errors import SettingError
+from kafka_steward.sandbox import Sandbox, start
+
+PROGRAM = Path(sys.executable).with_name("kafka-steward")
+LOOKING = {"status", "partitions", "doctor", "plan"}
+
+
+def leaves(commands: Iterable[Any], prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    found: dict[tuple[str, ...], Any] = {}
+    for each in commands:
+        name = (*prefix, each.name)
+        found |= leaves(each.subcommands, name) if hasattr(each, "subcommands") else {name: each}
+    return found
+
+
+VERBS: Mapping[tuple[str, ...], ActionCommand] = leaves(declare_commands().subcommands)
+
+
+def test_airflow_gets_the_verbs_as_they_are_declared() -> None:
+    (group,) = get_kafka_steward_commands()
+    assert isinstance(group, cli_config.GroupCommand)
+    theirs = leaves(group.subcommands)
+    assert theirs.keys() == VERBS.keys()
+    for name, verb in VERBS.items():
+        assert isinstance(theirs[name], cli_config.ActionCommand)
+        assert [(arg.flags, arg.kwargs) for arg in theirs[name].args] == [(arg.flags, arg.options) for arg in verb.args]
+        assert theirs[name].func == verb.func
+
+
+def arguments_of(**given: str | None) -> Namespace:
+    return Namespace(**{"cluster": None, "bootstrap_server": None, "command_config": None, "verbose": True, **given})
+
+
+@pytest.mark.parametrize("name", [name for name in VERBS if name[0] not in LOOKING], ids=" ".join)
+def test_a_verb_that_needs_a_journal_says_why_it_needs_a_connection(
+    name: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    verb = VERBS[name]
+    with pytest.raises(SystemExit) as ended:
+        verb.func(arguments_of(bootstrap_server="b1:9092"))
+    assert ended.value.code == Exit.USAGE
+    said = capsys.readouterr().err
+    assert "needs an Airflow connection, which names a journal" in said
+    assert "airflow connections add CONN_ID --conn-type kafka_steward" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"cluster": "prod", "bootstrap_server": "b1:9092"}, "name a cluster twice"),
+        ({"command_config": "client.properties"}, "goes with --bootstrap-server"),
+    ],
+    ids=["twice", "config alone"],
+)
+def test_options_that_do_not_go_together_are_one_sentence(
+    given: dict[str, str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verb = VERBS["status",]
+    with pytest.raises(SystemExit) as ended:
+        verb.func(arguments_of(**given))
+    assert ended.value.code == Exit.USAGE
+    assert expected in capsys.readouterr().err
+
+
+def test_the_help_is_in_the_words_of_this_program() -> None:
+    help_text = build_parser([]).format_help()
+    assert "\n  kafka-steward doctor" in help_text
+    assert "airflow kafka-steward" not in help_text
+
+
+def client_file(folder: Path, text: str) -> str:
+    path = folder / "client.properties"
+    path.write_text(text, encoding="latin-1")
+    return str(path)
+
+
+def test_a_client_file_is_read_as_java_reads_it(tmp_path: Path) -> None:
+    text = r"""# a comment
+security.protocol = SASL_SSL
+sasl.mechanism: SCRAM-SHA-512
+sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required \
+    username="ann" \
+    password="a\u0020=b";
+ssl.truststore.type=PEM
+ssl.truststore.location=/etc/ca.pem
+request.timeout.ms=9000
+"""
+    given = read_command_config(client_file(tmp_path, text))
+    assert given["sasl_plain_username"] == "ann"
+    assert given["sasl_plain_password"] == "a =b"
+    assert given["ssl_cafile"] == "/etc/ca.pem"
+    assert (given["security_protocol"], given["sasl_mechanism"]) == ("SASL_SSL", "SCRAM-SHA-512")
+    assert given["request_timeout_ms"] == 9000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("frobnicate.ms=1\n", "has frobnicate.ms, which our client does not know"),
+        ("security.protocol=SSL\nssl.truststore.location=/ca.jks\n", "keytool"),
+        ("security.protocol=\\u12\n", "cannot be read"),
+    ],
+    ids=["unknown key", "JKS", "bad escape"],
+)
+def test_a_client_file_that_cannot_be_used_is_one_sentence_with_its_name(
+    text: str, expected: str, tmp_path: Path
+) -> None:
+    path = client_file(tmp_path, text)
+    with pytest.raises(SettingError) as refused:
+        read_command_config(path)
+    assert expected in str(refused.value)
+    assert path in str(refused.value)
+
+
+def test_a_client_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"none.properties of --command-config cannot be read: No such file"):
+        read_command_config(str(tmp_path / "none.properties"))
+
+
+def test_no_secret_of_a_client_file_is_in_a_repr(tmp_path: Path) -> None:
+    text = (
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config="
+        'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="s3cret";\n'
+    )
+    access = DirectAccess("b1:9092", client_file(tmp_path, text))
+    assert access.access.client["sasl_plain_password"] == "s3cret"
+    assert "s3cret" not in repr(access) + repr(access.access)
+
+
+def run(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [PROGRAM, *words], capture_output=True, text=True, check=False, timeout=120, env={**os.environ, **(env or {})}
+    )
+
+
+@pytest.mark.process
+def test_neither_help_nor_completion_needs_airflow_or_kafka(tmp_path: Path) -> None:
+    script = (
+        "import sys; from kafka_steward.cli.console import build_parser; build_parser(None)\n"
+        "print(sorted({'airflow', 'kafka', 'kazoo', 'pyarrow', 'sqlalchemy'} & set(sys.modules)))"
+    )
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert printed.stdout.strip() == "[]"
+    listed = tmp_path / "listed"
+    line = "kafka-steward parti"
+    asked = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE_SHELL": "bash"}
+    run(env={**asked, "IFS": "\v", "_ARGCOMPLETE_STDOUT_FILENAME": str(listed)})
+    assert listed.read_text().split() == ["partitions"]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Sandbox]:
+    with start("kraft", brokers=3) as started:
+        yield started
+
+
+@pytest.mark.kraft
+def test_a_cluster_is_looked_at_without_airflow_and_nothing_stays_behind(cluster: Sandbox, tmp_path: Path) -> None:
+    direct = ["--bootstrap-server", cluster.bootstrap]
+    here = {"TMPDIR": str(tmp_path), "AIRFLOW_HOME": str(tmp_path / "airflow")}
+    status = run("status", *direct, env=here)
+    assert status.returncode == 0, status.stderr
+    assert "live brokers: 1, 2, 3" in status.stdout
+    assert "journal" not in status.stdout
+    assert "no journal was read" in status.stderr
+    assert run("partitions", *direct, env=here).returncode == 0
+    doctor = run("doctor", *direct, env=here)
+    assert doctor.returncode == 0, doctor.stdout
+    assert "airflow connections add CONN_ID" in doctor.stdout
+    planned = run("plan", "rebalance", *direct, "--output", "json", env=here)
+    assert planned.returncode == 0, planned.stderr
+    assert not list(tmp_path.iterdir()), "neither a journal nor a home of Airflow"
