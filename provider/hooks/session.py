@@ -13,8 +13,6 @@ from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 
-__all__ = ["ClusterSession"]
-
 
 @dataclass(frozen=True)
 class ClusterSession:
