@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -120,9 +120,18 @@ def test_a_step_that_did_nothing_measures_nothing(gauges: dict[str, float]) -> N
 @pytest.mark.process
 def test_a_real_statsd_receives_each_by_the_name_that_the_page_lists(received: list[str]) -> None:
     _assert_received(received, "airflow.kafka_steward.watch.failing:1|g", "airflow.kafka_steward.plan.bytes_left:60|g")
-    plans = {"kafka_steward.plan.ended.completed", *re.findall(r"`(kafka_steward\.[a-z_.]+)`", PAGE.read_text())}
+    plans = {"kafka_steward.plan.ended.completed", *_listed_names()}
     by_measure = ("kafka_steward.cluster.", "kafka_steward.broker.")
     assert {name for name in _names(received) if not name.startswith(by_measure)} < plans
+
+
+def _listed_names() -> Iterator[str]:
+    """Yield the names of the page's table: a row in bold has the beginning of the names below it."""
+    beginning = ""
+    for cell in re.findall(r"^\| (.*?) \|", PAGE.read_text(), re.MULTILINE):
+        if bold := re.match(r"\*\*`([a-z]+\.)", cell):
+            beginning = bold[1]
+        yield from (f"kafka_steward.{beginning}{name}" for name in re.findall(r"`([a-z_]+)`", cell))
 
 
 @pytest.mark.process
