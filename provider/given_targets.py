@@ -6,7 +6,7 @@ partition that nothing can be copied from is not checked else: the plan leaves i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kafka_steward.assignment import Assignment, TopicPartition, below_min_isr_reason, only_reorders
@@ -14,6 +14,14 @@ from kafka_steward.errors import PlanError
 
 #: The partitions whose faults a message names; the others are only counted.
 _NAMED = 5
+
+
+def refuse(faults: Iterable[str]) -> None:
+    """Raise PlanError with these sentences, if there are any; the same sentence counts once."""
+    different = list(dict.fromkeys(faults))
+    if different:
+        more = f" And {len(different) - _NAMED} more." if len(different) > _NAMED else ""
+        raise PlanError(f"{' '.join(different[:_NAMED])}{more}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +47,9 @@ class TargetCheck:
     cordoned: Collection[int] = ()
     hidden: Mapping[str, str] = field(default_factory=dict)
 
-    def refuse_impossible(self, given: Mapping[TopicPartition, Assignment]) -> None:
-        """Raise PlanError with a sentence for each partition of `given` whose target cannot be reached."""
-        faults = list(dict.fromkeys(self.find_faults(given)))  # a topic that is missing is one fault
-        if faults:
-            more = f" And {len(faults) - _NAMED} more." if len(faults) > _NAMED else ""
-            raise PlanError(f"{' '.join(faults[:_NAMED])}{more}")
+    def refuse_impossible(self, given: Mapping[TopicPartition, Assignment], faults: Iterable[str] = ()) -> None:
+        """Raise PlanError with these `faults`, and a sentence for each partition whose target cannot be reached."""
+        refuse([*faults, *self.find_faults(given)])
 
     def find_faults(self, given: Mapping[TopicPartition, Assignment]) -> Iterator[str]:
         """Yield the first fault of each partition, as a sentence, in the order of the partitions."""

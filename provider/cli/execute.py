@@ -24,7 +24,7 @@ from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot
 from kafka_steward.execution.throttles.rates import ineffective_message
 from kafka_steward.journal.records import MoveState, PlanRecord
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_snapshot
-from kafka_steward.planning.files.reassignment import parse_directories, parse_reassignment, read_assignment
+from kafka_steward.planning.files.reassignment import parse_directories, read_assignment, read_reassignment
 from kafka_steward.planning.local import plan_apply_locally
 
 #: Seconds between two checks with `--wait`.
@@ -38,7 +38,7 @@ _INTERRUPTED = "Interrupted before a plan was published; nothing was changed."
 def apply_file(call: CommandContext) -> Exit:
     """Plan and execute the reassignment of a file."""
     document = read_assignment(call.arguments.file, "reassignment")
-    partitions = parse_reassignment(document).keys()
+    partitions = read_reassignment(document)[0].keys()  # the faults are told with what the cluster says of the others
     with open_foreground(call) as foreground:
         return _apply_document(foreground, document, partitions)
 
@@ -130,6 +130,18 @@ def _report_disabled(call: CommandContext, disabled: str) -> Exit:
     return Exit.FAILED
 
 
+def _help_with_others(foreground: Foreground, document: Any) -> str:
+    """Return the commands for partitions of the document that somebody else moves; empty without any."""
+    moving = foreground.opened.cluster.reassignments().keys() & read_reassignment(document)[0].keys()
+    if not moving:
+        return ""
+    call = foreground.call
+    return (
+        f" To follow it: {call.command_line(f'partitions --reassigning-partitions --topic {min(moving).topic}')}; to "
+        f"cancel all that is in flight, of plans and of others: {call.command_line('cancel --all')}."
+    )
+
+
 def _report_slot_taken(call: CommandContext, taken: SlotTaken) -> Exit:
     print_error(f"{taken} To show it:", f"  {call.command_line(f'show {taken.owner[:12]}')}")
     return Exit.FAILED
@@ -142,15 +154,17 @@ def _create_plan(foreground: Foreground, document: Any) -> tuple[PlanFolder, Sna
     folder = f"{opened.access.workspace}/{opened.cluster.cluster_id}/by-hand/{now_ms}-{uuid.uuid4().hex[:8]}"
     options = settings.planner_options()
     try:
-        _check_directories(foreground, document)
         begun = begun_moves(opened.journal)
         take_snapshot(opened.cluster, f"{folder}/snapshot", failed=(), now_ms=now_ms, begun=begun)
         snapshot = read_snapshot(f"{folder}/snapshot")
         plan = plan_apply_locally(snapshot, f"{folder}/plan", document, options)
+        _check_directories(foreground, document)
         foreground.interrupt.wait(0)
     except KeyboardInterrupt:
         print_error(_INTERRUPTED)
         raise
+    except PlanError as error:
+        raise PlanError(f"{error}{_help_with_others(foreground, document)}") from error
     return plan, snapshot
 
 

@@ -31,14 +31,19 @@ from kafka_steward.journal.paths import REQUEST, request_number
 from kafka_steward.journal.records import MoveRow
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.reassignment import (
+    ANY,
     Replica,
     directories_by_replica,
     find_assignment,
-    no_partition_message,
+    parse_reassignment,
 )
 
 #: Maximum number of requests per read: thousands are read in batches. A batch ends earlier at MAX_BYTES.
 BATCH = 1000
+#: What messages call a document that a user submits.
+_SUBMITTED = "The reassignment"
+#: The keys of KIP-236's partitions that request nothing.
+_NOTES = ("original_replicas", "topic_id")
 #: Maximum number of attempts to remove a request that changes at the same time.
 _TRIES = 5
 
@@ -160,48 +165,35 @@ def parse_document(node: Node, read: Callable[[Node], Request] = Request.from_no
 def parse_reassignment_text(text: str) -> tuple[ChunkPartition, ...]:
     """Return the partitions of a reassignment that a user submits, in either format of KIP-236.
 
-    `text` may also be the output of kafka-reassign-partitions. Raises DocumentError for any other text; RequestError if
-    it is a file of topics, or has several assignments, no partition, a partition without brokers, one that is named
-    twice, a key that is not known, or log directories that are not one for each replica (KIP-113).
+    `text` may also be the output of kafka-reassign-partitions: it is read as `apply` reads a file. Raises DocumentError
+    or PlanError, which names the faults of all partitions.
     """
-    assignment = find_assignment(text, "The reassignment")
-    asked = _read_request(assignment)
-    unknown = next(((entry.topic_partition, key) for entry in asked for key in entry.extra), None)
-    if unknown is not None:
-        raise RequestError(
-            f"The reassignment of {unknown[0]} has the key {json.dumps(unknown[1])}, which is not known; known are "
-            "topic, partition, replicas, log_dirs."
-        )
-    names = [entry.topic_partition for entry in asked]
-    twice = _find_repeated(names)
-    if twice is not None:
-        raise RequestError(f"The reassignment lists {twice} twice; keep one of the two.")
-    empty = next((entry.topic_partition for entry in asked if not entry.replicas), None)
-    if empty is not None:
-        raise RequestError(f"The reassignment names no broker for {empty}; name its replicas, or leave it out.")
-    fault = _log_dirs_fault(asked)
-    if fault:
-        raise RequestError(f"The reassignment {fault}.")
-    return asked
-
-
-def _read_request(text: str) -> tuple[ChunkPartition, ...]:
+    found = find_assignment(text, _SUBMITTED)
     try:
-        asked = Request.from_json(text, "The reassignment").partitions
-    except DocumentError as error:
-        if '"topics"' in text and "topics" in (document := _load_or_none(text) or {}):
-            raise RequestError(no_partition_message(document)) from error
-        raise
-    if not asked:
-        raise RequestError(no_partition_message({}))
-    return asked
+        document = json.loads(found)
+    except (ValueError, RecursionError):
+        document = None
+    if document is None or (isinstance(document, Mapping) and "assignments" in document):
+        document = json.loads(Request(Request.from_json(found, _SUBMITTED).partitions).to_json())
+    parse_reassignment(_edit_entries(document, lambda entry: _without(entry, *_NOTES)))
+    # Without "any", which says nothing, more partitions have room.
+    short = _edit_entries(document, lambda entry: entry if _names_directory(entry) else _without(entry, "log_dirs"))
+    return Request.from_json(json.dumps(short, separators=(",", ":")), _SUBMITTED).partitions
 
 
-def _load_or_none(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
+def _edit_entries(document: Any, edit: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Any:
+    entries = document.get("partitions") if isinstance(document, Mapping) else None
+    if not isinstance(entries, list):
+        return document
+    return {**document, "partitions": [edit(entry) if isinstance(entry, Mapping) else entry for entry in entries]}
+
+
+def _without(entry: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key not in keys}
+
+
+def _names_directory(entry: Mapping[str, Any]) -> bool:
+    return any(path != ANY for path in entry.get("log_dirs") or ())
 
 
 def named_directories(asked: Iterable[ChunkPartition]) -> dict[Replica, str]:

@@ -20,7 +20,7 @@ from kafka_steward.planning.files.formats import (
     read_plan,
     write_plan,
 )
-from kafka_steward.planning.files.reassignment import parse_reassignment
+from kafka_steward.planning.files.reassignment import read_reassignment
 from kafka_steward.planning.shards import SHARD_ROWS, PlanningJob, TableShards, plan_snapshot
 
 
@@ -42,8 +42,8 @@ def plan_apply_locally(snapshot: SnapshotFolder, out_uri: str, document: Any, op
     partition that is already being reassigned, and for one with fewer original replicas than min.insync.replicas
     (KIP-236). A partition that nothing can be copied from is left out, and the proof lists it as `unplaced`.
     """
-    given = parse_reassignment(document)
-    _target_check(snapshot, {name.topic for name in given}).refuse_impossible(given)
+    given, faults = read_reassignment(document)
+    _target_check(snapshot, {name.topic for name in given}).refuse_impossible(given, faults)
     request = {**options, "reassignment": document}
     # A reassignment is planned as one shard: nothing is searched, so that its size does not matter.
     shard_rows = max(len(snapshot.partitions), 1)
@@ -91,7 +91,9 @@ def plan_topics_locally(
 
 def _target_check(snapshot: SnapshotFolder, topics: Collection[str]) -> TargetCheck:
     states = dict(zip(*(snapshot.brokers.column(name).to_pylist() for name in ("broker", "state")), strict=True))
-    named = snapshot.partitions.filter(pc.is_in(snapshot.partitions.column("topic"), pa.array(sorted(topics))))
+    named = snapshot.partitions.filter(
+        pc.is_in(snapshot.partitions.column("topic"), pa.array(sorted(topics), pa.string()))
+    )
     return TargetCheck(
         {
             TopicPartition(row["topic"], row["partition"]): CurrentPartition(

@@ -122,7 +122,23 @@ WRONG: list[tuple[Any, str]] = [
     (["t-0: "], "The reassignment of t-0 names no broker."),
     ([{"topic": "t"}], 'an entry without topic, partition and replicas: {"topic": "t"}.'),
     ([], "The reassignment lists no partition;"),
-    (["t-2: 312"], "The partition t-2 is already being reassigned; wait until that has completed, or cancel it first."),
+    (
+        ["t-2: 312"],
+        (
+            "The partition t-2 is already being reassigned; wait until that has completed, or cancel it first. To "
+            "follow it: airflow kafka-steward partitions --reassigning-partitions --topic t --cluster "
+            "kafka_simulated; to cancel all that is in flight, of plans and of others: airflow kafka-steward cancel "
+            "--all --cluster kafka_simulated."
+        ),
+    ),
+    (
+        ["t-0: 122", "s-0: 123", {"topic": "t"}, "t-1: 237"],
+        (
+            "The reassignment of t-0 names broker 2 twice. The reassignment has an entry without topic, partition and "
+            'replicas: {"topic": "t"}. The reassignment names the topic s, which the cluster does not have. The '
+            "reassignment of t-1 is refused: the cluster has no broker 7; live are 1, 2, 3, 4."
+        ),
+    ),
 ]
 
 

@@ -17,7 +17,7 @@ from kafka_steward.cli.declarations import GroupCommand
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor
-from kafka_steward.journal.mailbox import read_one
+from kafka_steward.journal.mailbox import MAX_BYTES, read_one
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
 from tests.cli.scene import Scene
@@ -94,6 +94,23 @@ def test_a_submission_that_moves_a_replica_within_a_broker_is_refused(
     assert "has two assignments, in the lines 2 and 5; keep one" in capsys.readouterr().err
     assert read_one(scene.journal.mailbox, paths.REASSIGN_QUEUE) is None
     assert scene.journal.mailbox.children(paths.REASSIGNMENT_REQUESTS) == []
+
+
+@pytest.mark.parametrize("verb", ["queue", "requests"])
+def test_a_submission_is_read_as_apply_reads_a_file(
+    scene: Scene, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    assert (
+        scene.call(verb, "add", scene.file({**MOVED, "replicas": [4, 4]}, {**MOVED, "replicas": []}, "t-1: 231")) == 1
+    )
+    assert capsys.readouterr().err == (
+        "The reassignment of t-0 names broker 4 twice. The reassignment of t-0 names no broker.\n"
+    )
+    file = scene.file(*({**MOVED, "partition": number, "log_dirs": ["any"] * 3} for number in range(12_000)))
+    printed = Path(file)
+    printed.write_text(f"Current partition replica assignment\n\n{printed.read_text()}\n\nSave this to use")
+    assert printed.stat().st_size > MAX_BYTES
+    assert scene.call(verb, "add", file) == Exit.DONE
 
 
 @pytest.mark.parametrize("output", [(), ("--output", "json"), ("--output", "csv")])

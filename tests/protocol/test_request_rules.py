@@ -413,17 +413,23 @@ def test_a_request_that_a_plan_executes_already_is_not_said_to_be_withdrawn(yard
     [
         ("", "does not contain JSON"),
         ("[" * 100_000, "does not contain JSON"),
-        ("[]", "^The reassignment holds a list where an object is expected; correct or delete it.$"),
+        ("[]", "^The reassignment is a list; it should be {"),
         ('{"topics": [{"topic": "t"}]}', r"^The reassignment is a file of topics, which kafka-reassign-partitions "),
         (
             '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "logDirs": ["any"]}]}',
             r'^The reassignment of t-0 has the key "logDirs", which is not known; known are topic, ',
         ),
         ('{"partitions": []}', r"lists no partition; it should be {\"version\": 1, \"partitions\": \[...\]}.$"),
-        ('{"partitions": [{"topic": "\\ud800", "partition": 0, "replicas": [1]}]}', "where a topic"),
-        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": []}]}', "names no broker for t-0"),
+        ('{"partitions": [{"topic": "\\ud800", "partition": 0, "replicas": [1]}]}', "topic should be text"),
+        (
+            '{"partitions": [{"topic": "t", "partition": 0, "replicas": []}]}',
+            "The reassignment of t-0 names no broker.",
+        ),
         (document(["t-0 12", "t-0 21"]), "lists t-0 twice"),
-        ('{"version": 2, "partitions": [{"topic": "t", "partition": 0, "replicas": [1]}]}', "newer Kafka Steward"),
+        (
+            '{"version": 2, "partitions": [{"topic": "t", "partition": 0, "replicas": [1]}]}',
+            "has version 2; only version 1",
+        ),
     ],
 )
 def test_what_is_no_reassignment_is_one_sentence_and_nothing_is_written(yard: Yard, text: str, says: str) -> None:

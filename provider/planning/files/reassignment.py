@@ -15,6 +15,7 @@ import pyarrow as pa
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import PlanError
 from kafka_steward.escaping import printable
+from kafka_steward.given_targets import refuse
 from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS
 
 #: A replica: its partition, and its broker.
@@ -69,36 +70,30 @@ def find_assignment(text: str, where: str, *, current: bool = False) -> str:
     return "\n".join([*(" " * len(line) for line in lines[: places[0]]), lines[places[0]]])
 
 
-def parse_reassignment(document: Any) -> dict[TopicPartition, Assignment]:
-    """Return the partitions of a reassignment document. Raises PlanError that names the invalid entry.
+def read_reassignment(document: Any) -> tuple[dict[TopicPartition, Assignment], list[str]]:
+    """Return the partitions of a reassignment document, and a sentence for each entry that has a fault instead.
 
-    `parse_directories` returns the log directories that it names; here, these are only checked for their form.
+    `parse_directories` returns the log directories that it names; here, these are only checked for their form. Raises
+    PlanError for what is no such document.
     """
-    parse_directories(document)
-    return _parse_partitions(document)
+    return _parse_partitions(document, "The reassignment", _ENTRY)
+
+
+def parse_reassignment(document: Any) -> dict[TopicPartition, Assignment]:
+    """Return the partitions of a reassignment document. Raises PlanError that names the invalid entries."""
+    targets, faults = read_reassignment(document)
+    refuse(faults)
+    return targets
 
 
 def parse_directories(document: Any) -> dict[Replica, str]:
     """Return the log directories that a reassignment document names, other than "any" (KIP-113).
 
-    Raises PlanError that names the invalid entry.
+    Raises PlanError that names the invalid entries.
     """
-    directories: dict[Replica, str] = {}
-    for (name, replicas), entry in zip(_parse_partitions(document).items(), document["partitions"], strict=True):
-        given = entry.get("log_dirs")
-        if given is None:
-            continue
-        if (
-            not isinstance(given, list)
-            or len(given) != len(replicas)
-            or not all(isinstance(path, str) for path in given)
-        ):
-            raise PlanError(
-                f"The reassignment of {name} has log_dirs that are not one for each of its {len(replicas)} replicas; "
-                'name a directory or "any" for each, or leave log_dirs out.'
-            )
-        directories |= directories_by_replica(name, replicas, given)
-    return directories
+    entries = zip(parse_reassignment(document).items(), document["partitions"], strict=True)
+    named = (directories_by_replica(name, replicas, entry.get("log_dirs")) for (name, replicas), entry in entries)
+    return {replica: path for each in named for replica, path in each.items()}
 
 
 def directories_by_replica(
@@ -122,8 +117,8 @@ def no_partition_message(document: Any, what: str = "The reassignment") -> str:
 
 
 def _parse_partitions(
-    document: Any, what: str = "The reassignment", known: Mapping[str, _Kind] | None = None
-) -> dict[TopicPartition, Assignment]:
+    document: Any, what: str, known: Mapping[str, _Kind]
+) -> tuple[dict[TopicPartition, Assignment], list[str]]:
     entries = document.get("partitions") if isinstance(document, Mapping) else None
     if not isinstance(entries, list) or not entries:
         raise PlanError(no_partition_message(document, what))
@@ -134,12 +129,17 @@ def _parse_partitions(
         raise PlanError(f"{what} has version {version!r}; only version 1 is known.")
     _refuse_unknown(document, ("version", "partitions"), what)
     targets: dict[TopicPartition, Assignment] = {}
+    faults = []
     for entry in entries:
-        name, replicas = _parse_entry(entry, what, _ENTRY if known is None else known)
+        try:
+            name, replicas = _parse_entry(entry, what, known)
+        except PlanError as fault:
+            faults.append(str(fault))
+            continue
         if name in targets:
-            raise PlanError(f"{what} lists {name} twice.")
+            faults.append(f"{what} lists {name} twice.")
         targets[name] = replicas
-    return targets
+    return targets, faults
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ _ENTRY: Mapping[str, _Kind] = {
     "topic": _Kind(_is_text, "text", needed=True),
     "partition": _Kind(_is_count, _COUNT, needed=True),
     "replicas": _Kind(_is_list_of_ids, _IDS, needed=True),
-    # `parse_directories` checks them, with a sentence of its own.
+    # `_refuse_log_dirs` checks them, with a sentence of its own.
     "log_dirs": _Kind(lambda _: True, ""),
 }
 _CURRENT_ENTRY: Mapping[str, _Kind] = {
@@ -224,7 +224,18 @@ def _parse_entry(entry: Any, what: str, known: Mapping[str, _Kind]) -> tuple[Top
     twice = next((broker for broker in replicas if replicas.count(broker) > 1), None)
     if twice is not None:
         raise PlanError(f"{named} names broker {twice} twice.")
+    if known is _ENTRY:
+        _refuse_log_dirs(fields.get("log_dirs"), len(replicas), named)
     return name, tuple(replicas)
+
+
+def _refuse_log_dirs(given: Any, count: int, where: str) -> None:
+    paths = isinstance(given, list) and len(given) == count and all(isinstance(path, str) for path in given)
+    if given is not None and not paths:
+        raise PlanError(
+            f"{where} has log_dirs that are not one for each of its {count} replicas; "
+            'name a directory or "any" for each, or leave log_dirs out.'
+        )
 
 
 def snapshot_tables(current: Any, brokers: Any) -> tuple[pa.Table, pa.Table]:
@@ -241,7 +252,8 @@ def snapshot_tables(current: Any, brokers: Any) -> tuple[pa.Table, pa.Table]:
         _check_fields(broker, _BROKER, f"Broker {json.dumps(broker['id'])}")
     rows = [{**broker, "broker": broker["id"], "state": broker.get("state", "live")} for broker in listed]
     failed = {row["broker"] for row in rows if row["state"] == "failed"}
-    partitions = _parse_partitions(current, "The current assignment", _CURRENT_ENTRY)
+    partitions, faults = _parse_partitions(current, "The current assignment", _CURRENT_ENTRY)
+    refuse(faults)
     parts = [_partition_row(name, replicas, failed) for name, replicas in partitions.items()]
     for part, entry in zip(parts, current["partitions"], strict=True):
         part.update({key: entry[key] for key in ("target_rf", "isr", "leader", "bytes", "min_isr") if key in entry})
