@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
+
+#: Brokers that the options of Kafka's tools name, where there are more: if one is down, the other answers.
+_SERVERS = 2
 
 
 def command_line(words: str, conn_id: str | None) -> str:
@@ -11,6 +15,10 @@ def command_line(words: str, conn_id: str | None) -> str:
     return f"airflow kafka-steward {words}{cluster}"
 
 
-def connection_options(servers: str, *, secured: bool) -> str:
-    """Return the options by which Kafka's own tools connect; of a `secured` cluster, they take a file of settings."""
-    return f"--bootstrap-server {shlex.quote(servers)}{' --command-config admin.properties' if secured else ''}"
+def connection_options(servers: Sequence[str], *, secured: bool) -> str:
+    """Return the options by which Kafka's own tools connect; of a `secured` cluster, they take a file of settings.
+
+    The first of `servers` are named: those of live brokers, where the cluster was asked.
+    """
+    named = shlex.quote(",".join(servers[:_SERVERS]))
+    return f"--bootstrap-server {named}{' --command-config admin.properties' if secured else ''}"

@@ -79,6 +79,8 @@ class Simulator:
         self.topics: dict[TopicPartition, Replicated] = {}
         self.topic_settings: dict[str, dict[str, str]] = {}
         self.broker_settings: dict[int, dict[str, str]] = {broker: {} for broker in brokers}
+        #: What stands in server.properties of each broker.
+        self.broker_files: dict[int, dict[str, str]] = {}
         #: Of brokers with several log directories: their sizes by path. And where logs are, or were asked to go.
         self.disks: dict[int, dict[str, int]] = {}
         self.located: dict[tuple[TopicPartition, int], str] = {}
@@ -357,7 +359,11 @@ class Simulator:
 
     def broker_rates(self, brokers: Collection[int], keys: Collection[str]) -> dict[str, dict[int, BrokerRate]]:
         own, shared = self.broker_configs(brokers, keys, own_only=True), self.broker_defaults
-        return {key: {broker: BrokerRate(of.get(key), shared.get(key)) for broker, of in own.items()} for key in keys}
+        files = {broker: self.broker_files.get(broker, {}) for broker in own}
+        return {
+            key: {each: BrokerRate(of.get(key), shared.get(key), files[each].get(key)) for each, of in own.items()}
+            for key in keys
+        }
 
     def change_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
         self._reached()

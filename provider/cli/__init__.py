@@ -161,6 +161,13 @@ def _parse_time(text: str) -> int | datetime:
 
 _PLAN = Arg(("plan",), help="Its digest, or a prefix of it", metavar="PLAN")
 
+_PLAN_SHOWN = Arg(
+    ("plan",),
+    help="Its digest, or a prefix of it; default: the newest that has not ended, else the newest",
+    nargs="?",
+    metavar="PLAN",
+)
+
 _PLAN_UNDER_WAY = Arg(
     ("plan",), help="Its digest, or a prefix of it; default: the plan in progress", nargs="?", metavar="PLAN"
 )
@@ -402,7 +409,9 @@ def _build_show_verbs() -> tuple[ActionCommand, ...]:
             details=_PARTITIONS,
         ),
         _build_verb("plans", "The newest plans", "show.list_plans", (limit,), examples=[f"plans --limit 5 {_ON}"]),
-        _build_verb("show", "One plan, partition by partition", "show.show_plan", (_PLAN,), examples=["show 3f2a91c0"]),
+        _build_verb(
+            "show", "One plan, partition by partition", "show.show_plan", (_PLAN_SHOWN,), examples=["show 3f2a91c0"]
+        ),
         _build_verb(
             "audit",
             "The audit trail: actions, reasons and actors",
@@ -799,6 +808,7 @@ def _build_document_verbs() -> tuple[ActionCommand, ...]:
         ("--disk",), help="Failed log directories of a live broker", nargs="+", default=(), metavar="DIR", dest="disks"
     )
     withdraw = Arg(("--withdraw",), help="Withdraw the report, and call the heal off", action="store_true")
+    end = Arg(("--withdraw",), help="Withdraw the announcement", action="store_true")
     return (
         _build_verb(
             "disable",
@@ -818,8 +828,8 @@ def _build_document_verbs() -> tuple[ActionCommand, ...]:
             "bounce",
             "Announce a planned restart of a broker",
             "documents.announce_broker_restart",
-            (broker, away),
-            examples=[f"bounce 3 --for 2h {_ON}"],
+            (broker, away, end),
+            examples=[f"bounce 3 --for 2h {_ON}", f"bounce 3 --withdraw {_ON}"],
         ),
         _build_verb(
             "failed",

@@ -293,7 +293,11 @@ def _request_all_cancels(foreground: Foreground, request: CancelRequest) -> tupl
     for _ in range(_POLLS):
         outcome = foreground.retry(ask, stays=_STAYS)
         plans |= dict.fromkeys(outcome.plans)
-        external |= {each.reassignment.partition: each for each in outcome.external}
+        external |= {
+            each.reassignment.partition: each
+            for each in outcome.external
+            if each.state.is_news or each.reassignment.partition in external
+        }
         if not outcome.is_pending:
             break
         foreground.interrupt.wait(_POLL_S)

@@ -180,7 +180,9 @@ def _read_racks(call: CommandContext) -> Mapping[int, str]:
 def _inspect_throttles(call: CommandContext, config: ClusterConfig, commands: Commands) -> Sequence[Finding]:
     try:
         with open_cluster(config) as cluster, call.journal() as journal:
-            return [throttle_finding(survey_throttles(cluster, journal), config.settings.throttle, commands)]
+            survey = survey_throttles(cluster, journal, leaders=config.settings.throttle_leaders)
+            commands = commands.reaching(cluster.live_brokers())
+            return [throttle_finding(survey, config.settings.throttle, commands)]
     except (ClusterError, JournalError):
         return []  # the checks of Kafka and of the journal say why
 

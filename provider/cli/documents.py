@@ -17,7 +17,12 @@ from kafka_steward.cli.show import time_argument_ms
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import RequestError, StewardError
 from kafka_steward.escaping import printable
-from kafka_steward.execution.announcements import announce_restart, disable_reassignment, enable_reassignment
+from kafka_steward.execution.announcements import (
+    announce_restart,
+    disable_reassignment,
+    enable_reassignment,
+    withdraw_restart,
+)
 from kafka_steward.execution.cluster_queries import cordoned_brokers
 from kafka_steward.execution.topics.pending import PendingReplica, count_missing, eligible_brokers, list_pending
 from kafka_steward.execution.watch.failures import report_broker, report_log_dirs, withdraw_log_dirs, withdraw_report
@@ -94,10 +99,14 @@ def unblock_reassignments(call: CommandContext) -> None:
 
 
 def announce_broker_restart(call: CommandContext) -> None:
-    """Announce the restart of a broker."""
+    """Announce the restart of a broker, or withdraw the announcement."""
+    given = call.arguments
     with call.journal() as journal:
-        sentence = announce_restart(journal, call.arguments.broker, who=call.who, lasts_ms=call.arguments.ms)
-    call.out.print_facts({"broker": call.arguments.broker, "sentence": sentence}, [sentence])
+        if given.withdraw:
+            sentence = withdraw_restart(journal, given.broker, who=call.who)
+        else:
+            sentence = announce_restart(journal, given.broker, who=call.who, lasts_ms=given.ms)
+    call.out.print_facts({"broker": given.broker, "sentence": sentence}, [sentence])
 
 
 def report_failure(call: CommandContext) -> None:

@@ -136,10 +136,11 @@ def set_plan_throttle(call: CommandContext) -> None:
     with call.journal() as journal:
         digest = find_plan_by_prefix(journal, call.arguments.plan).digest
         changed = change_plan_throttle(journal, digest, call.arguments.rate, call.who, call.reason)
-        external = list_external_rates(journal, changed)
+        external, connection = list_external_rates(journal, changed), call.connection()
         with suppress(StewardError), call.hook.open() as opened:  # the cluster need not respond
             external = read_stricter_rates(opened.context(call.who), changed)
-        sentence = throttle_message(journal, changed, external, connection=call.connection)
+            connection = call.connection(opened.cluster.live_brokers())
+        sentence = throttle_message(journal, changed, external, connection=connection)
     facts = {**plan_facts(changed, external), "throttle": changed.throttle, "sentence": sentence}
     call.out.print_facts(facts, [sentence])
 

@@ -45,7 +45,7 @@ from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot, u
 from kafka_steward.execution.throttles.leftovers import read_external_rates
 from kafka_steward.execution.throttles.rates import ExternalRate, external_rates_message
 from kafka_steward.execution.topics.pending import list_pending, target_replication_factors, unfillable_reason
-from kafka_steward.execution.watch.failures import decide_outage
+from kafka_steward.execution.watch.failures import decide_disk_outage, decide_outage
 from kafka_steward.given_targets import CurrentPartition, TargetCheck
 from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal import paths
@@ -102,6 +102,7 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
                     _print_readiness(opened, operation)
                     restarts = restarting_brokers(opened.journal.mailbox, opened.journal.now_ms())
                     rates = read_external_rates(opened.cluster, opened.journal, leaders=settings.throttle_leaders)
+                    connection = call.connection(opened.cluster.live_brokers())
         if inputs.nothing:
             return _report_nothing(call, operation, inputs.nothing)
         snapshot = read_snapshot(f"{folder}/snapshot")
@@ -114,10 +115,11 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
         left = (staying_sentence(plan, snapshot), held_sentence(plan.proof), racks_sentence(plan.proof))
         held = " ".join(filter(None, left))
         usual = "Nothing has to move: the cluster is as the plan would leave it."
-        return _report_nothing(call, operation, f"Nothing else has to move. {held}" if held else usual)
+        _report_nothing(call, operation, f"Nothing else has to move. {held}" if held else usual)
+        return _judge_completeness(plan, snapshot)
     stricter = stricter_rates(plan.moves, rates, settings.throttle)
-    print_error(*filter(None, [external_rates_message(stricter, settings.throttle, connection=call.connection)]))
-    _print_held_moves(plan, restarts)
+    print_error(*filter(None, [external_rates_message(stricter, settings.throttle, connection=connection)]))
+    _print_held_moves(call, plan, restarts)
     files = _write_files(given.file, plan)
     facts = {"cluster_id": cluster_id, "folder": given.folder, "files": files}
     _print_plan(call, plan, snapshot, {**facts, "external_rates": [rate.to_json() for rate in stricter]}, stricter)
@@ -135,7 +137,7 @@ plan_replication_factor = partial(_plan, operation=Operation.SET_REPLICATION_FAC
 def _judge_completeness(plan: PlanFolder, snapshot: SnapshotFolder) -> Exit:
     """Return the exit code: a script has to notice that partitions are left, also if the plan of the others is good."""
     unplaced = plan.proof["unplaced"]
-    left = partitions_in_need(unplaced, plan.proof, snapshot)
+    left = [*partitions_in_need(unplaced, plan.proof, snapshot), *_kept_where_nothing_is_to_stay(plan, snapshot)]
     if not left:
         return Exit.DONE
     named = (
@@ -146,6 +148,28 @@ def _judge_completeness(plan: PlanFolder, snapshot: SnapshotFolder) -> Exit:
     also = f"; {kept} more {'is' if kept == 1 else 'are'} pinned, left out or left for now" if kept else ""
     print_error(f"{named} as before{also}. The plan has the reason of each, and is of the others.")
     return Exit.FAILED
+
+
+def _kept_where_nothing_is_to_stay(plan: PlanFolder, snapshot: SnapshotFolder) -> list[TopicPartition]:
+    """Return the partitions that wait for another reassignment, or a replica, and keep one on a broker to be emptied.
+
+    Those that a person pinned or left out stay because that person said so.
+    """
+    emptied = {*plan.proof["brokers_draining"], *plan.proof["brokers_failed"]}
+    waiting = {
+        TopicPartition(each["topic"], each["partition"])
+        for each in plan.proof.get("pinned") or ()
+        if each["reason"] in {"in_flight", "out_of_sync"}
+    }
+    if not (emptied and waiting):
+        return []
+    rows = snapshot.partitions.select(["topic", "partition", "replicas", "removing"]).to_pylist()
+    return [
+        name
+        for row in rows
+        if (name := TopicPartition(row["topic"], row["partition"])) in waiting
+        and emptied & set(row["replicas"]).difference(row["removing"] or ())
+    ]
 
 
 @contextmanager
@@ -207,13 +231,18 @@ def _read_inputs(call: CommandContext, opened: ClusterSession, operation: Operat
 
 def _print_outage(opened: ClusterSession, snapshot: Snapshot, named: frozenset[int]) -> None:
     """Print that so many brokers are down that the DAG would heal none of them, or only those that a person named."""
-    journal, dead = opened.journal, snapshot.dead_hosting_brokers
-    _, decision, why = decide_outage(journal, snapshot, read_failures(journal), opened.settings)
-    healed = dead.intersection({*named, *decision.due})
-    if why and healed < dead:
-        would = f"would heal only {name_brokers(sorted(healed))}" if healed else "would not start now"
-        down = begin_with_brokers(sorted(dead), "is", "are")
-        print_error(f"The DAG {would}; this plan does not wait. {down} down: {why}")
+    journal, settings = opened.journal, opened.settings
+    view, decision, why = decide_outage(journal, snapshot, read_failures(journal), settings)
+    of_disks, disks_why = decide_disk_outage(journal, view, decision, settings)
+    healed = (view.failed | view.lost.keys()) & {*named, *decision.due, *of_disks.due}
+    would = f"would heal only {name_brokers(sorted(healed))}" if healed else "would not start now"
+    for failed, reason, what in (
+        (view.failed, why, ("is down", "are down")),
+        (view.lost.keys(), disks_why, ("has failed log directories", "have failed log directories")),
+    ):
+        if reason and failed - healed:
+            begin = begin_with_brokers(sorted(failed), *what)
+            print_error(f"The DAG {would}; this plan does not wait. {begin}: {reason}")
 
 
 def _print_healed_regardless(journal: Journal, failed: Collection[int]) -> None:
@@ -228,14 +257,15 @@ def _print_healed_regardless(journal: Journal, failed: Collection[int]) -> None:
             print_error(f"Broker {broker} {restart_clause(restarts[broker])}. The DAG waits; this plan does not.")
 
 
-def _print_held_moves(plan: PlanFolder, restarts: Mapping[int, int | None]) -> None:
+def _print_held_moves(call: CommandContext, plan: PlanFolder, restarts: Mapping[int, int | None]) -> None:
     """Print the announced restarts for which moves of the plan would be held."""
     for broker, until_ms in sorted(restarts.items()):
         moves = sum(broker in move.adding for move in plan.moves)
         if moves:
             print_error(
                 f"Broker {broker} {restart_clause(until_ms)}: meanwhile, {counted(moves, 'move', 'is', 'are')} held "
-                f"that would add a replica there. To end that, delete {paths.rolling_bounce(broker)}."
+                "that would add a replica there. To end that:",
+                f"  {call.command_line(f'bounce {broker} --withdraw')}",
             )
 
 

@@ -5,7 +5,9 @@ Values for programs are untruncated, with times in ISO 8601 (UTC).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
@@ -18,7 +20,7 @@ from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.cluster.health import PartitionCondition, failed_log_dirs, failed_paths_text, partition_conditions
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.document_api.document_status import DocumentStatus, read_document_status
-from kafka_steward.errors import ClusterError, RequestError
+from kafka_steward.errors import ClusterError, PlanError, RequestError
 from kafka_steward.escaping import iso_time
 from kafka_steward.execution.announcements import restart_clause, restarting_brokers
 from kafka_steward.execution.cluster_queries import describe_topic, readable_min_isr
@@ -27,9 +29,16 @@ from kafka_steward.execution.failures.rules import lost_racks_clause, not_counte
 from kafka_steward.execution.plans.lifecycle import find_plan_by_prefix
 from kafka_steward.execution.plans.report import reason_to_leave
 from kafka_steward.execution.plans.rollback import find_left_alone
+from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.throttles.leases import list_external_rates
-from kafka_steward.execution.throttles.rates import ExternalRate, external_rates_message, names_rates
-from kafka_steward.execution.watch.failures import decide_outage
+from kafka_steward.execution.throttles.rates import (
+    ExternalRate,
+    ThrottleSide,
+    external_rates_message,
+    names_rates,
+    rate_text,
+)
+from kafka_steward.execution.watch.failures import decide_disk_outage, decide_outage
 from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal.audit import StoredAuditRecord
 from kafka_steward.journal.columns import audit_facts, move_facts
@@ -37,6 +46,7 @@ from kafka_steward.journal.listing import list_unreadable
 from kafka_steward.journal.observed import ProofSummary
 from kafka_steward.journal.records import WRITTEN, MoveRow, PlanRecord, PlanStatus
 from kafka_steward.journal.render import Table, audit_table, moves_table, plan_lines, plans_table
+from kafka_steward.journal.store import Journal
 from kafka_steward.rack_rule import rack_left_sentence
 from kafka_steward.settings import Settings
 
@@ -81,7 +91,10 @@ _NO_JOURNAL = (
     "Without an Airflow connection, no journal was read: plans, requests and failures that Kafka Steward keeps there "
     "are not in this."
 )
-_APART = ("plans", "external_rates", "hosts", "polls", "failures", "failed_log_dirs", "announced_restarts")
+_APART = (
+    *("dead_brokers_hold", "rates_for_all_brokers", "plans", "external_rates", "hosts", "polls"),
+    *("failures", "failed_log_dirs", "announced_restarts"),
+)
 
 
 def show_status(call: CommandContext) -> None:
@@ -99,17 +112,18 @@ def show_status(call: CommandContext) -> None:
         lines = [*_cluster_lines(facts), *document_lines(documents)]
         lines += [each["sentence"] for each in facts["announced_restarts"]]
         lines += [f"opened on: {each['host']}, last {each['last']}" for each in facts["hosts"]]
+        connection = call.connection(opened.cluster.live_brokers())
         polls = [f"watched: {each['kind']}, {each['seconds']:.0f} s ago on {each['host']}" for each in facts["polls"]]
         lines += polls or ["watched: never; no watch has polled this journal"]
         for record in unfinished:
-            lines += _plan_lines(call, record, stored.existing_rows(record.digest), external[record.digest])
+            lines += _plan_lines(record, stored.existing_rows(record.digest), external[record.digest], connection)
             lines += late_step_lines(record, opened.journal.now_ms(), opened.settings)
         call.out.print_facts({**facts, **document_facts(documents)}, lines)
 
 
 def _cluster_lines(facts: Mapping[str, Any]) -> list[str]:
     lines = [f"{name.replace('_', ' ')}: {_value_text(value)}" for name, value in facts.items() if name not in _APART]
-    lines += facts["failures"]
+    lines += _lines_of_others(facts) + facts["failures"]
     return lines + [
         f"log directory {failed_paths_text(each['paths'])} of broker {each['broker']} has failed"
         for each in facts["failed_log_dirs"]
@@ -134,6 +148,7 @@ def _status_facts(
     failures = read_failures(journal)
     dead = snapshot.dead_hosting_brokers
     view, decision, why = decide_outage(journal, snapshot, failures, opened.settings)
+    _, of_disks = decide_disk_outage(journal, view, decision, opened.settings)
     not_counted, due, conn_id = decision.not_counted, decision.due, journal.conn_id
     broken = dict[int, tuple[str, ...]]()
     with suppress(ClusterError):  # without the right to read log directories, there is a status all the same
@@ -144,6 +159,7 @@ def _status_facts(
             why and f"{begin_with_brokers(sorted(dead), 'is', 'are')} down: {why}",
             not_counted_text(not_counted, but=due, conn_id=conn_id),
             view.lost_racks and f"brokers are down{lost_racks_clause(view.lost_racks)}",
+            of_disks and f"{begin_with_brokers(sorted(view.lost), 'has', 'have')} failed log directories: {of_disks}",
         ),
     )
     openings = [] if journal.hosts is None else journal.hosts.openings()
@@ -154,7 +170,9 @@ def _status_facts(
         "live_brokers": sorted(snapshot.live),
         "dead_brokers": sorted(dead),
         "failed_log_dirs": [{"broker": broker, "paths": list(paths)} for broker, paths in broken.items()],
-        "outage": decision.outage,
+        "dead_brokers_hold": _held_by(snapshot, dead),
+        "rates_for_all_brokers": _rates_for_all(opened.cluster, snapshot),
+        "outage": decision.outage or bool(of_disks),
         "failures": list(notes),
         "announced_restarts": [
             {"broker": broker, "until": iso_time(until_ms), "sentence": f"Broker {broker} {restart_clause(until_ms)}."}
@@ -187,6 +205,39 @@ def _status_facts(
             for row in polls
         ],
     }
+
+
+def _held_by(snapshot: Snapshot, dead: AbstractSet[int]) -> list[dict[str, int]]:
+    """Return how many partitions have a replica on each dead broker, and how many of these have no leader."""
+    held = [(broker, each.leader) for each in snapshot.partitions.values() for broker in dead & {*each.replicas}]
+    every, leaderless = Counter(broker for broker, _ in held), Counter(broker for broker, led in held if led is None)
+    return [
+        {"broker": broker, "partitions": count, "without_a_leader": leaderless[broker]}
+        for broker, count in sorted(every.items())
+    ]
+
+
+def _rates_for_all(cluster: ClusterPort, snapshot: Snapshot) -> dict[str, int]:
+    """Return the rates that are set for all brokers (KIP-73), as one of them has them; none without the right."""
+    keys = [side.rate_key for side in ThrottleSide]
+    with suppress(ClusterError):
+        rates = cluster.broker_rates(sorted(snapshot.live)[:1], keys)
+        return {key: int(each.inherited) for key in keys for each in rates[key].values() if each.inherited is not None}
+    return {}
+
+
+def _lines_of_others(facts: Mapping[str, Any]) -> list[str]:
+    """Return a line about the rates for all brokers, and one about what dead brokers hold, where there are any."""
+    rates = [f"{key} {rate_text(rate)}" for key, rate in facts["rates_for_all_brokers"].items()]
+    held = [
+        f"{each['broker']} replicas of {counted(each['partitions'], 'partition')}, {each['without_a_leader']} without "
+        "a leader"
+        for each in facts["dead_brokers_hold"]
+    ]
+    return [
+        *([f"set for all brokers: {', '.join(rates)}"] if rates else []),
+        *([f"dead brokers hold: {name_some(held, _NAMED)}"] if held else []),
+    ]
 
 
 _CONDITION_WORDS = {
@@ -294,7 +345,7 @@ def _print_extent(call: CommandContext, count: int, what: str, hint: str = "") -
 def show_plan(call: CommandContext) -> None:
     """Print one plan with its moves, and the partitions that it leaves as they are."""
     with call.journal() as journal:
-        record = find_plan_by_prefix(journal, call.arguments.plan)
+        record = _find_shown(journal, call.arguments.plan)
         rows = journal.plans.rows(record.digest)
         external = list_external_rates(journal, record)
         proof = None if journal.plan_reports is None else journal.plan_reports.proof(record.digest)
@@ -303,12 +354,24 @@ def show_plan(call: CommandContext) -> None:
     if call.out.form == "csv":
         call.out.print_rows(moves, moves_table(rows))
     else:
-        lines = _plan_lines(call, record, rows, external)
+        lines = _plan_lines(record, rows, external, call.connection())
         lines += ["", *moves_table(rows).lines()] if rows else []
         lines += ["", "left alone by the rollback:", *(f"  {each.sentence}" for each in alone)] if alone else []
         facts = {**plan_facts(record, external), "moves": moves, "not_planned": _not_planned(proof)}
         facts["left_alone"] = [asdict(each) for each in alone]
         call.out.print_facts(facts, [*lines, *_not_planned_lines(proof)])
+
+
+def _find_shown(journal: Journal, named: str | None) -> PlanRecord:
+    """Return the plan that is named, else the newest that has not ended, else the newest; say which."""
+    if named:
+        return find_plan_by_prefix(journal, named)
+    for found, which in (journal.plans.unfinished(), " that has not ended"), (journal.plans.latest(1), ""):
+        if found:
+            newest = max(found, key=lambda record: record.published_ms)
+            print_error(f"No plan is named; {newest.digest[:12]} is the newest{which}.")
+            return newest
+    raise PlanError(f"The journal of cluster {journal.cluster_id} holds no plan, so there is nothing to show.")
 
 
 def _not_planned(proof: ProofSummary | None) -> list[dict[str, Any]]:
@@ -332,7 +395,7 @@ def _not_planned_lines(proof: ProofSummary | None) -> list[str]:
 
 
 def _plan_lines(
-    call: CommandContext, record: PlanRecord, rows: Sequence[MoveRow], external: Sequence[ExternalRate]
+    record: PlanRecord, rows: Sequence[MoveRow], external: Sequence[ExternalRate], connection: str
 ) -> list[str]:
     """Return a summary of a plan; the rates of others that apply instead of its own are in it once.
 
@@ -340,7 +403,7 @@ def _plan_lines(
     """
     lines = plan_lines(record, rows)
     if external and not names_rates(record.reason, external):
-        lines.append(f"  {external_rates_message(external, record.throttle or 0, connection=call.connection)}")
+        lines.append(f"  {external_rates_message(external, record.throttle or 0, connection=connection)}")
     return lines
 
 

@@ -28,10 +28,11 @@ def list_leftover_throttles(call: CommandContext) -> Exit | None:
     """Print the throttles of others; with --remove, remove those that no reassignment in flight and no plan needs."""
     with call.open() as opened:
         found = survey_throttles(opened.cluster, opened.journal)
+        connection = call.connection(opened.cluster.live_brokers())
         shown = found.leftovers
         print_error(*filter(None, [found.unread_sentence]))
         if not call.arguments.remove:
-            _print_all(call, found)
+            _print_all(call, found, connection)
             return None
         if not shown:
             if call.out.form != "table":
@@ -39,24 +40,27 @@ def list_leftover_throttles(call: CommandContext) -> Exit | None:
             print_error("No throttle is left over, so nothing was changed.")
             return None
         if not call.arguments.yes:
-            print_error(*_table(call, shown).lines())
+            print_error(*_table(shown, connection).lines())
             if not _is_confirmed(len(shown)):
                 print_error("Nothing was changed.")
                 return Exit.FAILED
-        return _remove(call, opened, shown)
+        return _remove(call, opened, shown, connection)
 
 
-def _print_all(call: CommandContext, found: ThrottleSurvey) -> None:
-    all_of = [*((each, False) for each in found.leftovers), *((each, True) for each in found.in_use)]
-    rows = [{**each.to_json(call.connection), "in_use": needed} for each, needed in all_of]
+def _print_all(call: CommandContext, found: ThrottleSurvey, connection: str) -> None:
+    used = {*found.in_use}
+    all_of = [(each, each in used) for each in (*found.leftovers, *found.in_use, *found.in_files)]
+    rows = [{**each.to_json(connection), "in_use": needed} for each, needed in all_of]
     cells: list[tuple[str, ...]] = [
-        (*_cells(each), "yes" if needed else "no", each.command(call.connection)) for each, needed in all_of
+        (*_cells(each), "yes" if needed else "no", each.command(connection) or "none: see below")
+        for each, needed in all_of
     ]
     call.out.print_rows(rows, Table((*_COLUMNS, "in use", "command"), cells))
     if found.in_use:
         print_error(
             "Those in use may limit a reassignment in flight, a rate only where a list names it; --remove leaves them."
         )
+    print_error(*filter(None, [found.file_sentence]))
     if found.leftovers:
         print_error("To remove all that are left over:", f"  {call.command_line('throttles --remove')}")
     else:
@@ -72,9 +76,9 @@ def _is_confirmed(count: int) -> bool:
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-def _remove(call: CommandContext, opened: ClusterSession, shown: Sequence[ExternalThrottle]) -> Exit:
+def _remove(call: CommandContext, opened: ClusterSession, shown: Sequence[ExternalThrottle], connection: str) -> Exit:
     answers = _remove_between_steps(call, opened, shown)
-    rows = [{**each.to_json(call.connection), "result": _result(each, answers)} for each in shown]
+    rows = [{**each.to_json(connection), "result": _result(each, answers)} for each in shown]
     call.out.print_rows(rows, _result_table(shown, rows))
     return Exit.FAILED if any(error is not None for error in answers.values()) else Exit.DONE
 
@@ -108,5 +112,5 @@ def _cells(each: ExternalThrottle) -> tuple[str, ...]:
     return each.level.value, each.entity or "default", each.key, each.value or "(empty)"
 
 
-def _table(call: CommandContext, shown: Sequence[ExternalThrottle]) -> Table:
-    return Table((*_COLUMNS, "command"), [(*_cells(each), each.command(call.connection)) for each in shown])
+def _table(shown: Sequence[ExternalThrottle], connection: str) -> Table:
+    return Table((*_COLUMNS, "command"), [(*_cells(each), each.command(connection)) for each in shown])

@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from kafka_steward.cli import Exit, looks_without_connection
+from kafka_steward.cluster.state import Broker
 from kafka_steward.commands import command_line
 from kafka_steward.doctor.findings import Commands
 from kafka_steward.errors import StewardError
@@ -120,11 +121,10 @@ class CommandContext:
         """Open the cluster's journal; the cluster itself need not respond."""
         return self.hook.journal(self.hook.cluster_id(), compare=compare)
 
-    @cached_property
-    def connection(self) -> str:
-        """The options by which Kafka's own tools connect to the cluster."""
+    def connection(self, live: Mapping[int, Broker] | None = None) -> str:
+        """Return the options by which Kafka's own tools connect: to `live` brokers, if the cluster was asked."""
         access = self.access
-        return Commands.of(access.conn_id, access.client, access.bootstrap).connection
+        return Commands.of(access.conn_id, access.client, access.bootstrap).reaching(live or {}).connection
 
     @cached_property
     def out(self) -> Output:

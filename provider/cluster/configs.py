@@ -23,8 +23,9 @@ from kafka_steward.cluster import requests
 from kafka_steward.errors import KafkaRefused, KafkaTimeout
 
 TOPIC, BROKER = 2, 4
-#: DescribeConfigs' sources: DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG.
-_ON_TOPIC, _ON_BROKER, _FOR_ALL_BROKERS = 1, 2, 3
+#: DescribeConfigs' sources: DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG,
+#: STATIC_BROKER_CONFIG.
+_ON_TOPIC, _ON_BROKER, _FOR_ALL_BROKERS, _IN_FILE = 1, 2, 3, 4
 #: The sources that mean "set on this very resource".
 _OWN_SOURCES = frozenset({_ON_TOPIC, _ON_BROKER})
 #: A rate that Kafka applies, a number of 64 bits. Kafka shows it with the spaces with which it was set.
@@ -54,10 +55,14 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRate:
-    """A broker's rate in whole bytes per second: its `own`, and the one `inherited` without that. None means unset."""
+    """A broker's rate in whole bytes per second: its `own`, and the one `inherited` without that. None means unset.
+
+    The one `in_file`, server.properties, is shown by Kafka, and not applied to replication.
+    """
 
     own: str | None = None
     inherited: str | None = None
+    in_file: str | None = None
 
 
 def parse_list(value: str | None) -> tuple[str, ...]:
@@ -91,8 +96,7 @@ def parse_config_values(
 def parse_broker_rate(response: Any, key: str, *, defaults_apply: bool) -> BrokerRate:
     """Return the rate `key` of the one broker in the response to a request with `synonyms`.
 
-    The value in the broker's file is left out, because Kafka shows it, but does not apply it to a rate of replication.
-    Without `defaults_apply`, the value that is set for all brokers is left out, too. A value that is no rate counts as
+    Without `defaults_apply`, the value that is set for all brokers is left out. A value that is no rate counts as
     unset.
     """
     (entries,) = _described_entries(response).values()
@@ -102,7 +106,7 @@ def parse_broker_rate(response: Any, key: str, *, defaults_apply: bool) -> Broke
         synonym.source: synonym.value for entry in of_key for synonym in entry.synonyms or () if synonym.name == key
     }
     inherited = shown.get(_FOR_ALL_BROKERS) if defaults_apply else None
-    return BrokerRate(_parse_rate(shown.get(_ON_BROKER)), _parse_rate(inherited))
+    return BrokerRate(*map(_parse_rate, (shown.get(_ON_BROKER), inherited, shown.get(_IN_FILE))))
 
 
 def _parse_rate(value: Any) -> str | None:

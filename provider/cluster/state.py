@@ -28,6 +28,11 @@ class Broker:
     rack: str | None = None
     fenced: bool = False
 
+    @property
+    def address(self) -> str:
+        """Where clients connect to it."""
+        return f"{self.host}:{self.port}"
+
 
 class _Reassigned:
     """Where a reassignment in flight leads from and to, by the three lists that Kafka shows of it."""

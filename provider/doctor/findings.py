@@ -6,10 +6,11 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any
 
+from kafka_steward.cluster.state import Broker
 from kafka_steward.commands import command_line, connection_options
 from kafka_steward.errors import StewardError
 
@@ -110,6 +111,10 @@ class Commands:
         principal = str(user) if user else _ANONYMOUS if protocol == "PLAINTEXT" else _UNKNOWN
         return cls(conn_id, servers, principal, protocol != "PLAINTEXT")
 
+    def reaching(self, live: Mapping[int, Broker]) -> Commands:
+        """Return the commands with the addresses of these live brokers."""
+        return replace(self, servers=",".join(live[each].address for each in sorted(live))) if live else self
+
     def steward(self, words: str) -> str:
         """Return a command of our own for this cluster."""
         return command_line(words, self.conn_id)
@@ -136,7 +141,7 @@ class Commands:
     @property
     def connection(self) -> str:
         """The options by which Kafka's own tools connect to this cluster."""
-        return connection_options(self.servers, secured=self.secured)
+        return connection_options(self.servers.split(","), secured=self.secured)
 
 
 def set_for_airflow(name: str, value: str) -> str:

@@ -108,6 +108,7 @@ def inspect_cluster(
     Raises ClusterError if the cluster cannot be described at all.
     """
     snapshot = cluster.snapshot()
+    commands = commands.reaching({each: snapshot.brokers[each] for each in snapshot.live})
     racks = read_racks() if snapshot.dead_hosting_brokers else {}
     log_dirs: dict[int, BrokerLogDirs] = {}
     refusals = {LOG_DIRS: _refusal_of(lambda: log_dirs.update(cluster.log_dirs(sorted(snapshot.live))))}
@@ -284,15 +285,17 @@ def throttle_finding(survey: ThrottleSurvey, throttle: int, commands: Commands) 
         named += [f"{counted(lists, 'list')} of throttled replicas"] if lists else []
         are, them = ("is", "it") if len(survey.leftovers) == 1 else ("are", "them")
         sentences.append(
-            f"{' and '.join(named)} {are} left over: no reassignment in flight needs {them}, and the next one is "
-            f"limited by {them}."
+            f"{' and '.join(named)} {are} left over: no reassignment in flight needs {them}. The next one is limited "
+            "where a list, such as a plan's, names a replica of a broker with a rate."
         )
     if survey.in_use:
         foreign = counted(len(survey.in_use), "setting")
         sentences.append(f"{foreign} of others may be in use by reassignments in flight.")
     stricter = [rate for rate in survey.rates if rate.bytes_per_s < throttle]
     external = external_rates_message(stricter, throttle, whose="a plan's", connection=commands.connection)
-    sentences += filter(None, (external, ineffective_message(throttle)))
+    listed = {name for rate in stricter if rate.side is ThrottleSide.LEADER for name in rate.partitions}
+    of_leaders = f"A leader's rate slows only what a list names: {_name(sorted(listed))}." if listed else ""
+    sentences += filter(None, (external, of_leaders, ineffective_message(throttle), survey.file_sentence))
     if not sentences:
         sentences.append("No throttle is left over, and no rate is stricter than that of plans.")
         if not survey.unread:

@@ -65,6 +65,17 @@ def announce_restart(journal: Journal, broker: int, *, who: Actor, lasts_ms: int
     return sentence
 
 
+def withdraw_restart(journal: Journal, broker: int, *, who: Actor) -> str:
+    """Delete the announcement of a broker's restart; return the message. Raises RequestError if there is none."""
+    path = paths.rolling_bounce(broker)
+    node = read_one(journal.mailbox, path)
+    if node is None or not delete_one(journal.mailbox, node):
+        raise RequestError(f"There is no entry {path} to withdraw: no restart of the broker is announced.")
+    sentence = f"The announced restart of broker {broker} is withdrawn: no move waits for it any more."
+    journal.audit.record(AuditRecord(Action.CLEAR, sentence, broker=broker, who=who))
+    return sentence
+
+
 def announced_restarts(mailbox: Mailbox) -> dict[int, AnnouncedRestart]:
     """Return every announcement, by broker.
 

@@ -39,12 +39,13 @@ class Scene:
     down: StewardError | None = None
     pauses: int = 0
     session: Any = None
+    settings: dict[str, Any] = field(default_factory=lambda: {"throttle": 0})
     interfere: Callable[[int], None] = field(default=lambda _: None)
 
     def hook(self, conn_id: str, overrides: Mapping[str, Any] | None = None, origin: Any = None) -> Any:
         """What a StewardHook gives the verbs."""
         del origin
-        settings = Settings.of(overrides or {}, {"throttle": 0})
+        settings = Settings.of(overrides or {}, self.settings)
         return SimpleNamespace(
             conn_id=conn_id,
             access=SimpleNamespace(conn_id=conn_id, client={}, bootstrap="kafka:9092"),

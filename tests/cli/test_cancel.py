@@ -16,6 +16,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cli.foreground import Foreground
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
+from kafka_steward.execution.moves.in_flight import record_external_in_flight
 from kafka_steward.execution.plans.lifecycle import change_plan_throttle, request_cancel
 from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.plans.slot import claim_slot
@@ -23,6 +24,7 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Action, Actor
+from kafka_steward.journal.kip_documents import InFlight
 from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
@@ -621,6 +623,14 @@ def test_what_others_have_in_flight_and_may_not_be_cancelled_is_named(
 
 
 def test_when_nothing_is_under_way_there_is_nothing_to_cancel(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scene.call("cancel", "--all") == 0
+    assert capsys.readouterr().out == "No plan is in progress, so nothing was cancelled.\n"
+
+
+def test_what_others_moved_long_ago_is_not_named(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (0, 1):
+        noted = InFlight((9, 1), scene.replicas()[number])
+        record_external_in_flight(scene.journal.mailbox, TopicPartition("t", number), noted)
     assert scene.call("cancel", "--all") == 0
     assert capsys.readouterr().out == "No plan is in progress, so nothing was cancelled.\n"
 

@@ -49,6 +49,18 @@ def test_bounce(scene: Scene, words: tuple[str, ...], lasts_ms: int | None) -> N
     assert written.get("expiry") == (None if lasts_ms is None else written["timestamp"] + lasts_ms)
 
 
+def test_a_bounce_is_shown_and_withdrawn(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scene.call("bounce", "3") == Exit.DONE
+    assert scene.call("status") == Exit.DONE
+    assert "Broker 3 announced a restart." in capsys.readouterr().out.splitlines()
+    assert scene.call("bounce", "3", "--withdraw") == Exit.DONE
+    assert capsys.readouterr().out.startswith("The announced restart of broker 3 is withdrawn")
+    assert read_one(scene.journal.mailbox, paths.rolling_bounce(3)) is None
+    assert scene.call("bounce", "3", "--withdraw") == Exit.FAILED
+    assert "no restart of the broker is announced" in capsys.readouterr().err
+    assert [row.entry.broker for row in scene.journal.audit.rows(action=Action.CLEAR)] == [3]
+
+
 @pytest.mark.parametrize("words", [("x",), ("3", "--for", "soon"), ("3", "--for", "0s"), ()])
 def test_what_is_no_bounce(scene: Scene, words: tuple[str, ...]) -> None:
     assert scene.call("bounce", *words) == Exit.USAGE

@@ -551,6 +551,17 @@ def test_what_is_left_is_named_beside_many_regressions(scene: Scene, capsys: pyt
     assert f"left as it is: u-30: {GONE.format(4)}" in out
 
 
+@pytest.mark.parametrize(("target", "code"), [((1, 2), 1), ((2, 3), 0)])
+def test_a_drain_that_leaves_on_the_broker_what_others_move_is_not_whole(
+    scene: Scene, capsys: pytest.CaptureFixture[str], target: Assignment, code: int
+) -> None:
+    scene.simulator.create("foreign", [(1, 4)])
+    scene.simulator.alter({TopicPartition("foreign", 0): target})
+    for words in ((), ("--topics", "foreign")):
+        assert scene.call("plan", "drain", "--brokers", "1", *words) == code
+        assert ("foreign-0 needs a change and stays as before" in capsys.readouterr().err) == bool(code)
+
+
 @pytest.mark.in_ci("zookeeper")
 def test_a_plan_of_a_real_cluster_can_be_applied(
     connect: Connect, sandbox: Sandbox, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -617,7 +628,7 @@ def test_a_plan_says_what_a_person_has_set_against_it(scene: Scene, capsys: pyte
     assert f"{off} The DAG does not heal it; this plan does." in told
     assert re.search(
         r"Broker 4 announced a restart until 1970-01-01 02:\d\d:\d\d UTC: meanwhile, 4 moves are held that would add a "
-        r"replica there. To end that, delete /admin/rolling_bounce/4\.",
+        r"replica there. To end that:\n  airflow kafka-steward bounce 4 --withdraw --cluster kafka_simulated\n",
         told,
     )
     assert scene.call("bounce", "1") == 0

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from kafka_steward.assignment import Move
+from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.cli import Exit
 from kafka_steward.cli.manage import overall_exit, partition_statuses
 from kafka_steward.cli.show import late_step_lines
@@ -207,6 +207,41 @@ def test_status_says_whether_so_many_brokers_are_down_that_it_is_an_outage(
     assert f"outage: {outage}" in lines
     assert f"dead brokers: {', '.join(map(str, dead)) or 'none'}" in lines
     assert facts(scene, capsys)["outage"] is outage
+
+
+def test_status_says_that_failed_disks_alone_are_an_outage_and_which_report_overrules_it(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.settings["heal_failed_disks"] = True
+    scene.simulator.create("u", [(3, 1), (4, 1)])
+    for broker, number in ((3, 0), (4, 1)):
+        scene.simulator.fail_disk(broker, TopicPartition("u", number))
+    told = status(scene, capsys)
+    assert "outage: True" in told
+    (why,) = [line for line in told if "have failed log directories: " in line]
+    assert why.startswith("Brokers 3 and 4 have failed log directories: 2 of 4 brokers, more than max_failed_fraction")
+    assert why.endswith(
+        f"report disks that will not return: airflow kafka-steward failed 3 --disk DIR --cluster {CLUSTER}."
+    )
+    assert scene.call("plan", "heal") == 0
+    assert f"The DAG would not start now; this plan does not wait. {why}" in capsys.readouterr().err
+
+
+def test_status_shows_the_rates_for_all_brokers_and_what_dead_brokers_hold(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def apart() -> list[str]:
+        return [line for line in status(scene, capsys) if line.startswith(("set for all brokers", "dead brokers hold"))]
+
+    assert apart() == []
+    scene.simulator.broker_defaults[RATE] = "30"
+    scene.simulator.create("u", [(4,), (4, 1)])
+    scene.simulator.kill(4)
+    assert apart() == [
+        f"set for all brokers: {RATE} 30 bytes/s",
+        "dead brokers hold: 4 replicas of 2 partitions, 1 without a leader",
+    ]
+    assert facts(scene, capsys)["dead_brokers_hold"] == [{"broker": 4, "partitions": 2, "without_a_leader": 1}]
 
 
 @pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
@@ -519,7 +554,7 @@ def test_a_stricter_rate_of_somebody_is_named_wherever_the_rate_of_the_plan_is(
     assert in_flight.call("throttle", digest, "3k", "--reason", "too slow") == 0
     told = capsys.readouterr().out
     at_most = "at most 3,000 bytes/s into one broker, from its next step on, because broker 4 has"
-    assert f"{at_most} {RATE} 2 bytes/s, set by someone else: this plan's 3,000 bytes/s {why} kafka:9092" in told
+    assert f"{at_most} {RATE} 2 bytes/s, set by someone else: this plan's 3,000 bytes/s {why} 127.0.0.1:9001," in told
     assert "3,000 bytes/s limit nothing" in told
     stored = f"Broker 4 has {RATE} 2 bytes/s, set by someone else: this plan's 10 bytes/s {why} 127.0.0.1:9001,"
     assert stored in in_flight.plan.reason
@@ -527,11 +562,12 @@ def test_a_stricter_rate_of_somebody_is_named_wherever_the_rate_of_the_plan_is(
         assert in_flight.call(*words) == 0
         out = capsys.readouterr().out
         assert (out.count("set by someone else"), "HOST:PORT" in out) == (1, False)
-    line = f"  Broker 4 has {RATE} 2 bytes/s, set by someone else: this plan's 3,000 bytes/s {why} kafka:9092 -"
+    line = f"  Broker 4 has {RATE} 2 bytes/s, set by someone else: this plan's 3,000 bytes/s {why} "
     in_flight.journal.plans.update(in_flight.plan, reason=f"Somebody wrote {RATE} here.")
-    for words in (["show", digest], ["status"]):
+    # Only `status` asks the cluster which brokers are live.
+    for words, servers in ((["show", digest], "kafka:9092 -"), (["status"], "127.0.0.1:9001,127.0.0.1:9002 -")):
         assert in_flight.call(*words) == 0
-        assert [each.startswith(line) for each in capsys.readouterr().out.splitlines()].count(True) == 1
+        assert [each.startswith(line + servers) for each in capsys.readouterr().out.splitlines()].count(True) == 1
         assert in_flight.call(*words, "--output", "json") == 0
         (named,) = json.loads(capsys.readouterr().out)["external_rates"]
         assert {**named, "plan": digest} == {
@@ -629,6 +665,27 @@ def test_an_abandoned_plan_is_settled_by_verify(in_flight: Scene, capsys: pytest
 def test_there_may_be_nothing_to_verify(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     assert scene.call("verify") == 1
     assert "holds no plan, so there is nothing to verify." in capsys.readouterr().err
+
+
+def test_without_a_plan_the_newest_that_has_not_ended_is_shown_else_the_newest(
+    in_flight: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    older, newer = in_flight.plan.digest, "f" * 64
+    ended = replace(in_flight.plan, digest=newer, status=PlanStatus.COMPLETED, published_ms=10**15, chunks=())
+    in_flight.journal.plans.publish(ended, [])
+    assert in_flight.call("show") == 0
+    shown = capsys.readouterr()
+    assert shown.err == f"No plan is named; {older[:12]} is the newest that has not ended.\n"
+    assert older[:12] in shown.out
+    assert in_flight.call("abandon", older) == 0
+    capsys.readouterr()
+    assert in_flight.call("show") == 0
+    assert capsys.readouterr().err == f"No plan is named; {newer[:12]} is the newest.\n"
+
+
+def test_there_may_be_nothing_to_show(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scene.call("show") == 1
+    assert "holds no plan, so there is nothing to show" in capsys.readouterr().err
 
 
 def test_a_plan_in_full(in_flight: Scene, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kafka_steward.assignment import TopicPartition
 from kafka_steward.doctor.findings import Commands, Level
 from kafka_steward.doctor.kafka import throttle_finding
 from kafka_steward.execution.throttles.leftovers import ThrottleSurvey, survey_throttles
@@ -22,7 +23,7 @@ from tests.simulated_plan import FOLLOWERS, RATE, memory_journal
 from tests.simulator import Simulator
 
 LEADER_RATE, LEADERS = "leader.replication.throttled.rate", "leader.replication.throttled.replicas"
-ALTER = "kafka-configs.sh --bootstrap-server kafka:9092 --alter --entity-type"
+ALTER = "kafka-configs.sh --bootstrap-server 127.0.0.1:9001,127.0.0.1:9002 --alter --entity-type"
 
 
 @pytest.fixture(params=("kraft", "zookeeper"))
@@ -122,6 +123,23 @@ def test_a_rate_that_somebody_set_over_a_plans_is_shown_and_the_plans_is_not(
     assert f"Broker 2 has {RATE} 1 byte/s, set by someone else" in found.sentence
 
 
+def test_a_rate_in_a_file_is_named_with_what_takes_it_away(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.simulator.broker_files[2] = {RATE: "7"}
+    said = (
+        f"In server.properties: {RATE} 7 bytes/s of broker 2. Kafka shows such a rate and does not apply it to "
+        "replication; only a change of the file and a restart of the broker take it away."
+    )
+    assert scene.call("throttles") == 0
+    told = capsys.readouterr()
+    assert said in told.err.splitlines()
+    (line,) = [line for line in told.out.splitlines() if line.startswith("file ")]
+    assert re.split(r"  +", line) == ["file", "2", RATE, "7", "no", "none: see below"]
+    assert shown(scene, capsys)[-1] == ("file", "2", RATE, "7", None)
+    assert said in throttle_finding(survey_throttles(scene.simulator, scene.journal), 50, Commands("kafka")).sentence
+    assert scene.call("throttles", "--remove", "--yes") == 0
+    assert scene.simulator.broker_files[2] == {RATE: "7"}
+
+
 def test_brokers_whose_rates_were_not_read_are_named(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     scene.simulator.kill(4)
     unread = "The rates set on broker 4 were not read: it is not live, or does not answer."
@@ -150,7 +168,13 @@ def test_the_default_of_all_brokers_is_left_over_once_nothing_moves(
     assert shown(scene, capsys) == SHOWN
     assert used(scene, capsys) == [("all brokers", None, RATE, "30"), *USED]
     moving = throttle_finding(survey_throttles(simulator, scene.journal), 8, Commands("kafka")).sentence
+    assert LEADER_RATE not in moving, "neither broker leads what the list names"
+    simulator.topics[TopicPartition("u", 0)].leader = 3
+    moving = throttle_finding(survey_throttles(simulator, scene.journal), 8, Commands("kafka")).sentence
     assert f"Broker 3 has {LEADER_RATE} 5 bytes/s, set by someone else: it slows a plan's copies from there" in moving
+    assert "A leader's rate slows only what a list names: u-0." in moving
+    every = survey_throttles(simulator, scene.journal, leaders=True).rates
+    assert {rate.broker for rate in every if rate.side is ThrottleSide.LEADER} == {3}, "4 leads nothing"
     simulator.cancel(list(simulator.topics))
     rows = shown(scene, capsys)
     assert ("all brokers", None, RATE, "30", f"{ALTER} brokers --entity-default --delete-config {RATE}") in rows
@@ -160,7 +184,6 @@ def test_the_default_of_all_brokers_is_left_over_once_nothing_moves(
     assert found.level is Level.NOTE
     assert found.command == "airflow kafka-steward throttles --cluster kafka"
     assert found.sentence.startswith("5 rates and 4 lists of throttled replicas are left over: no reassignment in")
-    assert f"Broker 4 has {LEADER_RATE} 6 bytes/s, set by someone else: it slows a plan's copies" in found.sentence
     assert "15 bytes/s limit nothing" in found.sentence
     assert "kafka-configs.sh --bootstrap-server k:1 --command-config admin.properties --alter" in found.sentence
     assert throttle_finding(ThrottleSurvey((), survey.rates), 0, Commands("kafka")).level is Level.OK

@@ -402,10 +402,10 @@ def rate_answer(*values: tuple[int, str | None], shown: bool = True) -> Any:
 @pytest.mark.parametrize(
     ("answer", "rate"),
     [
-        (rate_answer((2, "50"), (3, "7"), (4, "3")), BrokerRate("50", "7")),
-        (rate_answer((2, "50"), (4, "3")), BrokerRate("50", None)),
-        (rate_answer((3, "7"), (4, "3")), BrokerRate(None, "7")),
-        (rate_answer((4, "3")), BrokerRate(None, None)),
+        (rate_answer((2, "50"), (3, "7"), (4, "3")), BrokerRate("50", "7", "3")),
+        (rate_answer((2, "50"), (4, "3")), BrokerRate("50", None, "3")),
+        (rate_answer((3, "7"), (4, "3")), BrokerRate(None, "7", "3")),
+        (rate_answer((4, "3")), BrokerRate(None, None, "3")),
         (rate_answer((2, "50"), shown=False), BrokerRate("50", None)),
         (rate_answer((3, "7"), shown=False), BrokerRate(None, "7")),
         (SimpleNamespace(results=[SimpleNamespace(resource_name="1", error_code=0, configs=[])]), BrokerRate()),
@@ -414,7 +414,7 @@ def rate_answer(*values: tuple[int, str | None], shown: bool = True) -> Any:
         *((rate_answer((2, value), (3, value)), BrokerRate()) for value in (None, "", "-1", "1.5", "fast", "9" * 20)),
     ],
 )
-def test_a_rate_is_the_brokers_own_and_the_one_for_all_brokers_never_the_files(answer: Any, rate: BrokerRate) -> None:
+def test_a_rate_is_the_brokers_own_the_one_for_all_brokers_or_the_files(answer: Any, rate: BrokerRate) -> None:
     """What Kafka 3.9.2 and 4.3.1 were seen to apply."""
     assert configs.parse_broker_rate(answer, KEY, defaults_apply=True) == rate
 

@@ -480,12 +480,13 @@ def outage_text(
     settings: Settings,
     *,
     healing: Collection[int] = (),
+    disks: Collection[int] = (),
     conn_id: str | None = None,
 ) -> str:
     """Return why so many brokers are an outage, and what overrules it; empty if they are none.
 
-    It follows a colon: `3 of 7 brokers, more than …`. The brokers of `healing` are healed all the same.
-    `conn_id` is the connection of the cluster, for the command.
+    It follows a colon: `3 of 7 brokers, more than …`. The brokers of `healing` are healed all the same. Those of
+    `disks` are live, and have failed log directories. `conn_id` is the connection of the cluster, for the command.
     """
     exceeded = _exceeded_settings(down, known, not_counted, settings)
     if not exceeded:
@@ -495,9 +496,10 @@ def outage_text(
     allowed = " and ".join(f"{name} ({value:g})" for name, value in exceeded.items())
     nothing = "nothing else" if healing else "nothing"
     first = next((broker for broker in counted if broker not in healing), None)
+    report, what = (f"failed {first} --disk DIR", "disks") if first in disks else (f"failed {first}", "a broker")
     overrule = (
-        f" To heal all the same, run the DAG heal with a higher {names}, or report a broker that will not return: "
-        f"{command_line(f'failed {first}', conn_id)}."
+        f" To heal all the same, run the DAG heal with a higher {names}, or report {what} that will not return: "
+        f"{command_line(report, conn_id)}."
     )
     return (
         f"{len(counted)} of {of} brokers, more than {allowed} {'allow' if len(exceeded) > 1 else 'allows'}; this "
@@ -612,5 +614,6 @@ def _describe_heal_state(
     if not settings.heal_failed_disks or settings.heal_failure_interval < 0:
         return "; no heal replaces them (heal_failed_disks)"
     down = view.failed | view.lost.keys()
-    why = outage_text(down, view.known, decision.not_counted, settings, healing=decision.due, conn_id=conn_id)
+    uncounted = decision.not_counted
+    why = outage_text(down, view.known, uncounted, settings, healing=decision.due, disks=view.lost, conn_id=conn_id)
     return f": {why[:-1]}"

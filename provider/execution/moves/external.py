@@ -77,6 +77,11 @@ class ExternalCancelState(str, Enum):
         """Return True if the reassignment remains in flight, as far as Kafka shows, or may do so unseen."""
         return self in {ExternalCancelState.SKIPPED, ExternalCancelState.PENDING, ExternalCancelState.HIDDEN}
 
+    @property
+    def is_news(self) -> bool:
+        """Return False if nothing was in flight: of some, only a record was left, maybe of long ago."""
+        return self not in {ExternalCancelState.COMPLETED, ExternalCancelState.DELETED}
+
 
 @dataclass(frozen=True)
 class ExternalCancel:

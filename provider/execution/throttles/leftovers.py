@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from kafka_steward.assignment import TopicPartition, name_brokers
+from kafka_steward.assignment import TopicPartition, name_brokers, name_some
 from kafka_steward.cluster.configs import BrokerRate, ConfigChange, ConfigOp, parse_list
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.errors import ClusterError
@@ -31,6 +31,7 @@ from kafka_steward.execution.throttles.rates import (
     ThrottleSide,
     configs_command,
     lists_leader,
+    rate_text,
     rates_in_force,
     removal_command,
 )
@@ -38,6 +39,8 @@ from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
 from kafka_steward.journal.records import THROTTLE_LEASES, LeaseKey, ThrottleLease
 from kafka_steward.journal.store import Journal
 
+#: Rates in files that a message names; the others are only counted.
+_NAMED = 3
 #: Topics whose settings are read between two checks of the step lock.
 _TOPICS = 1000
 
@@ -49,6 +52,8 @@ class ThrottleLevel(str, Enum):
     #: The cluster-wide default of all brokers.
     ALL_BROKERS = "all brokers"
     TOPIC = "topic"
+    #: A broker's file, server.properties.
+    FILE = "file"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,7 +70,12 @@ class ExternalThrottle:
     kept: tuple[str, ...] = ()
 
     def command(self, connection: str) -> str:
-        """Return the command of Kafka's tools that removes it; `connection` are the options by which it connects."""
+        """Return the command of Kafka's tools that removes it; `connection` are the options by which it connects.
+
+        Empty where none does.
+        """
+        if self.level is ThrottleLevel.FILE:
+            return ""
         if not self.kept:
             kind = "topics" if self.level is ThrottleLevel.TOPIC else "brokers"
             return removal_command(self.entity, kind, self.key, connection)
@@ -86,7 +96,7 @@ class ExternalThrottle:
             "entity": self.entity or None,
             "key": self.key,
             "value": self.value,
-            "command": self.command(connection),
+            "command": self.command(connection) or None,
         }
 
 
@@ -94,15 +104,28 @@ class ExternalThrottle:
 class ThrottleSurvey:
     """The throttles that others have set: those that are left over, and those that a reassignment in flight needs.
 
-    `rates` are the rates that apply to what is reassigned: of followers, and, if a topic lists throttled leaders, of
-    leaders.
+    `rates` are the rates that apply to what is reassigned: of followers, and of leaders with the partitions that a list
+    names, or that plans list.
     """
 
     leftovers: tuple[ExternalThrottle, ...]
     rates: tuple[ExternalRate, ...]
     in_use: tuple[ExternalThrottle, ...] = ()
+    #: The rates in files of brokers, which Kafka shows and does not apply.
+    in_files: tuple[ExternalThrottle, ...] = ()
     #: The brokers whose rates were not read.
     unread: tuple[int, ...] = ()
+
+    @property
+    def file_sentence(self) -> str:
+        """Return where rates stand in files, and what takes them away; empty if none does."""
+        if not self.in_files:
+            return ""
+        named = [f"{each.key} {rate_text(int(each.value))} of broker {each.entity}" for each in self.in_files]
+        return (
+            f"In server.properties: {name_some(named, _NAMED)}. Kafka shows such a rate and does not apply it to "
+            "replication; only a change of the file and a restart of the broker take it away."
+        )
 
     @property
     def unread_sentence(self) -> str:
@@ -114,20 +137,26 @@ class ThrottleSurvey:
 
 
 def survey_throttles(
-    cluster: ClusterPort, journal: Journal, check: Callable[[], None] = lambda: None
+    cluster: ClusterPort, journal: Journal, check: Callable[[], None] = lambda: None, *, leaders: bool = False
 ) -> ThrottleSurvey:
     """Return the throttles that others have set, sorted. `check` is called between the requests for many topics.
 
-    Topics whose settings we may not read are left out. Raises ClusterError.
+    With `leaders`, plans list throttled leaders, too. Topics whose settings we may not read are left out. Raises
+    ClusterError.
     """
     snapshot = cluster.snapshot()
     leased = leased_rates(journal)
-    unneeded, in_use = list[ExternalThrottle](), list[ExternalThrottle]()
+    unneeded, in_use, in_files = list[ExternalThrottle](), list[ExternalThrottle](), list[ExternalThrottle]()
     external = dict[ThrottleSide, list[ExternalRate]]()
     unread = snapshot.brokers.keys() | snapshot.dead_hosting_brokers
     for side in ThrottleSide:
         rates = cluster.broker_rates(sorted(snapshot.live), [side.rate_key])[side.rate_key]
         unread -= rates.keys()
+        in_files += (
+            ExternalThrottle(ThrottleLevel.FILE, str(broker), side.rate_key, rate.in_file)
+            for broker, rate in rates.items()
+            if rate.in_file is not None
+        )
         others = _rates_of_others(side, rates, leased)
         with_lease = {broker for broker, of in leased if of is side}
         for needed, each in _list_rates(side, others, snapshot, with_lease):
@@ -140,10 +169,15 @@ def survey_throttles(
         ours = entries.get(LeaseKey(topic, key), set())
         unneeded += filter(None, [_leftover_list(topic, key, value, ours, snapshot)])
         in_use += filter(None, [_list_in_use(topic, key, value, ours, snapshot)])
-    if not any(key == ThrottleSide.LEADER.replicas_key and parse_list(value) for _, key, value in lists):
-        del external[ThrottleSide.LEADER]  # it limits only leaders that are listed
-    found = sorted(rate for several in external.values() for rate in several)
-    return ThrottleSurvey(tuple(sorted(unneeded)), tuple(found), tuple(sorted(in_use)), tuple(sorted(unread)))
+    named = {topic: value for topic, key, value in lists if key == ThrottleSide.LEADER.replicas_key}
+    leading = _with_partitions(snapshot, external[ThrottleSide.LEADER], named, leaders)
+    return ThrottleSurvey(
+        tuple(sorted(unneeded)),
+        tuple(sorted([*external[ThrottleSide.FOLLOWER], *leading])),
+        tuple(sorted(in_use)),
+        tuple(sorted(in_files)),
+        tuple(sorted(unread)),
+    )
 
 
 def _rates_of_others(
@@ -186,15 +220,18 @@ def read_external_rates(cluster: ClusterPort, journal: Journal, *, leaders: bool
 def find_external_rates(cluster: ClusterPort, journal: Journal, *, leaders: bool) -> list[ExternalRate]:
     """Return the same. Raises ClusterError."""
     leased = leased_rates(journal)
-    read = cluster.broker_rates(sorted(cluster.live_brokers()), [side.rate_key for side in ThrottleSide])
+    rates = cluster.broker_rates(sorted(cluster.live_brokers()), [side.rate_key for side in ThrottleSide])
     following, leading = (
-        rates_in_force(side, _rates_of_others(side, read[side.rate_key], leased)) for side in ThrottleSide
+        rates_in_force(side, _rates_of_others(side, rates[side.rate_key], leased)) for side in ThrottleSide
     )
     if not (following or leading):
         return []
     snapshot = cluster.snapshot()
     lagging = list(_with_lagging(cluster, snapshot, following))
-    return sorted([*lagging, *(_with_partitions(cluster, snapshot, leading, leaders) if leading else ())])
+    key = ThrottleSide.LEADER.replicas_key
+    read = _read_lists(cluster, sorted(snapshot.topics), lambda: None) if leading else ()
+    lists = {topic: value for topic, of, value in read if of == key}
+    return sorted([*lagging, *_with_partitions(snapshot, leading, lists, leaders)])
 
 
 def _with_lagging(cluster: ClusterPort, snapshot: Snapshot, rates: Sequence[ExternalRate]) -> Iterator[ExternalRate]:
@@ -213,13 +250,12 @@ def _with_lagging(cluster: ClusterPort, snapshot: Snapshot, rates: Sequence[Exte
 
 
 def _with_partitions(
-    cluster: ClusterPort, snapshot: Snapshot, rates: Sequence[ExternalRate], leaders: bool
+    snapshot: Snapshot, rates: Sequence[ExternalRate], lists: Mapping[str, str], leaders: bool
 ) -> Iterator[ExternalRate]:
-    """Yield the rates of leaders with the partitions that they throttle; those that throttle none are left out."""
-    key = ThrottleSide.LEADER.replicas_key
-    lists = {
-        topic: value for topic, of, value in _read_lists(cluster, sorted(snapshot.topics), lambda: None) if of == key
-    }
+    """Yield the rates of leaders with the partitions that they throttle; those that throttle none are left out.
+
+    `lists` are those of throttled leaders, by topic.
+    """
     throttled: dict[int | None, set[TopicPartition]] = {}
     for name, partition in snapshot.partitions.items():
         if leaders or lists_leader(lists.get(name.topic), Copy(name, partition.leader, -1)):

@@ -152,14 +152,11 @@ _NAMED = 2
 #: The options by which Kafka's tools connect, where the servers are not known: whoever runs the command names them.
 UNKNOWN_SERVERS = "--bootstrap-server HOST:PORT"
 
-#: Brokers that the options name, where there are more: if one is down, the other answers.
-_SERVERS = 2
-
 
 def live_connection(snapshot: Snapshot, *, secured: bool) -> str:
     """Return the options by which Kafka's tools connect to live brokers of a cluster, `secured` or not. Pure."""
-    servers = [f"{broker.host}:{broker.port}" for broker in map(snapshot.brokers.get, sorted(snapshot.live)) if broker]
-    return connection_options(",".join(servers[:_SERVERS]), secured=secured) if servers else UNKNOWN_SERVERS
+    servers = [broker.address for broker in map(snapshot.brokers.get, sorted(snapshot.live)) if broker]
+    return connection_options(servers, secured=secured) if servers else UNKNOWN_SERVERS
 
 
 def external_rates_lines(

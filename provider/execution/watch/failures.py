@@ -41,6 +41,7 @@ from kafka_steward.execution.failures.records import (
 from kafka_steward.execution.failures.rules import (
     Failure,
     FailureDecision,
+    HealedBrokers,
     LivenessView,
     NotCounted,
     build_view,
@@ -208,6 +209,50 @@ def decide_outage(
     return view, decision, why
 
 
+def decide_disk_outage(
+    journal: Journal, view: LivenessView, brokers: FailureDecision, settings: Settings
+) -> tuple[FailureDecision, str]:
+    """Return the decision about live brokers with failed log directories, and why these are an outage; empty if not.
+
+    `brokers` is the decision about those that are down. Changes nothing. Raises JournalError.
+    """
+    read, now_ms = read_log_dir_failures(journal), journal.now_ms()
+    _, decision = _decide_log_dirs(journal, view, brokers, read, now_ms=now_ms, settings=settings)
+    down, healing = view.failed | view.lost.keys(), {*decision.due, *brokers.due}
+    if not view.lost or not settings.heal_failed_disks:
+        return decision, ""
+    uncounted, conn_id = decision.not_counted, journal.conn_id
+    return decision, outage_text(
+        down, view.known, uncounted, settings, healing=healing, disks=view.lost, conn_id=conn_id
+    )
+
+
+def _decide_log_dirs(
+    journal: Journal,
+    view: LivenessView,
+    brokers: FailureDecision,
+    read: RecordedFailures,
+    *,
+    now_ms: int,
+    settings: Settings,
+    named: frozenset[int] = frozenset(),
+) -> tuple[HealedBrokers, FailureDecision]:
+    disks, newly = replace(view, replica_counts=view.lost), dict.fromkeys(named, now_ms)
+    healed = find_healed_brokers(journal, disks, read, now_ms=now_ms, settings=settings, newly_reported_ms=newly)
+    return healed, decide_log_dir_failures(
+        view,
+        first_seen_ms=read.first_seen_ms,
+        announced_ms=_announced_ms(read.failures),
+        handled=healed.handled,
+        finished=healed.finished,
+        not_counted=brokers.not_counted,
+        named=named,
+        reported=read.reported,
+        now_ms=now_ms,
+        settings=settings,
+    )
+
+
 class FailureDetector:
     """Detects failed brokers. Any number of detectors may poll concurrently, in any process: they share the journal.
 
@@ -306,22 +351,8 @@ class FailureDetector:
     ) -> FailureDecision:
         """Decide about the log directories of live brokers, and record the decision."""
         read = read_log_dir_failures(self._journal)
-        disks = replace(view, replica_counts=view.lost)
-        newly = dict.fromkeys(named, now_ms)
-        healed = find_healed_brokers(
-            self._journal, disks, read, now_ms=now_ms, settings=self._settings, newly_reported_ms=newly
-        )
-        decision = decide_log_dir_failures(
-            view,
-            first_seen_ms=read.first_seen_ms,
-            announced_ms=_announced_ms(read.failures),
-            handled=healed.handled,
-            finished=healed.finished,
-            not_counted=brokers.not_counted,
-            named=named,
-            reported=read.reported,
-            now_ms=now_ms,
-            settings=self._settings,
+        healed, decision = _decide_log_dirs(
+            self._journal, view, brokers, read, now_ms=now_ms, settings=self._settings, named=named
         )
         keep_ended_heals(self._journal.rows(FAILED_LOG_DIRS), read, find_new_ended_heals(healed, read))
         for broker in decision.write:
