@@ -210,7 +210,7 @@ def _read_inputs(call: CommandContext, opened: ClusterSession, operation: Operat
         failed = disks = frozenset(snapshot.offline_on_live_brokers)
         if not opened.settings.heal_failed_disks:
             disks &= read_log_dir_failures(opened.journal).reported
-        inputs = find_failures(snapshot, brokers, disks_of=disks)
+        inputs = _find_failures(call, snapshot, brokers, disks_of=disks)
         if left := frozenset() if brokers else failed - disks:
             found = failed_log_dirs(snapshot, opened.cluster.directories(sorted(left)))
             _print_disks_left_out(call, {broker: found[broker] for broker in sorted(left)})
@@ -280,15 +280,18 @@ def _print_disks_left_out(call: CommandContext, paths_of: Mapping[int, Sequence[
         )
 
 
-def find_failures(snapshot: Snapshot, brokers: tuple[int, ...], *, disks_of: Collection[int]) -> _Inputs:
-    """Return the brokers to heal: those that are named, or all that are down, without a grace period. Pure.
+def _find_failures(
+    call: CommandContext, snapshot: Snapshot, brokers: tuple[int, ...], *, disks_of: Collection[int]
+) -> _Inputs:
+    """Return the brokers to heal: those that are named, or all that are down, without a grace period.
 
     A live broker is healed if it has failed log directories, when it is named, or is one of `disks_of`. Raises
     RequestError for a named broker without a failure.
     """
     down, disks = snapshot.dead_hosting_brokers, set(snapshot.offline_on_live_brokers)
     for broker in sorted(set(brokers) - down - disks):
-        why = "it is live; to empty it, `plan drain`" if broker in snapshot.live else "no partition has a replica on it"
+        drain = call.command_line(f"plan drain --brokers {broker}")
+        why = f"it is live; to empty it: {drain}" if broker in snapshot.live else "no partition has a replica on it"
         raise RequestError(f"Broker {broker} has nothing to heal: {why}.")
     chosen = set(brokers) or down.union(disks_of)
     if not chosen:

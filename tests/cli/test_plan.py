@@ -240,7 +240,13 @@ def test_a_heal_is_also_of_the_failed_disks_that_were_reported(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("heal", "--brokers", "1"), "Broker 1 has nothing to heal: it is live; to empty it, `plan drain`."),
+        (
+            ("heal", "--brokers", "1"),
+            (
+                "Broker 1 has nothing to heal: it is live; to empty it: airflow kafka-steward plan drain --brokers 1 "
+                f"--cluster {CLUSTER}."
+            ),
+        ),
         (("heal", "--brokers", "9"), "Broker 9 has nothing to heal: no partition has a replica on it."),
         (
             ("drain", "--brokers", "9"),
