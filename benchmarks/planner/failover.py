@@ -18,7 +18,7 @@ from kafka_steward.planning.local import plan_locally
 
 __all__ = ["failover"]
 
-SIZES = (("drift", 1_000, 12), ("expand", 10_000, 60))
+SIZES = (("expand", 10_000, 60),)
 RANKINGS = ("leader-stability", "isr-order")
 _HEAD = [
     "input",
