@@ -15,6 +15,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from benchmarks.report import table
 
@@ -41,7 +42,7 @@ class Memory:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Memory:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

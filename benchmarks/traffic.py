@@ -26,7 +26,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 __all__ = ["BYTES_PER_S", "Delivered", "Producing", "Sent", "Traffic"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -37,7 +37,7 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-class Operation(str, Enum):
+class Operation(StrEnum):
     """The purpose of a plan. `OPERATIONS` has the properties of each."""
 
     HEAL = "heal"
@@ -122,7 +122,7 @@ GIVEN_OPERATIONS = frozenset(name for name, spec in OPERATIONS.items() if spec.i
 URGENT_OPERATIONS = frozenset(name for name, spec in OPERATIONS.items() if spec.is_urgent)
 
 
-class MoveReason(str, Enum):
+class MoveReason(StrEnum):
     """The reason why a partition moves; a plan's `reason` column holds the value."""
 
     #: A replica was on a broker that failed (KIP-46).

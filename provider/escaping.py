@@ -7,7 +7,7 @@ cursor, forge a log line, reverse the reading direction, or become a formula or 
 from __future__ import annotations
 
 import re
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 #: Characters that no readable text needs: control characters (C0, C1), line and paragraph separators, marks and
 #: overrides of the reading direction, invisible marks and tags, and halves of surrogate pairs.
@@ -59,7 +59,7 @@ def iso_time(ms: int | None) -> str | None:
 
 def utc_datetime(ms: int) -> datetime | None:
     """Return `ms`, milliseconds since 1970, as a datetime in UTC; None for a value outside the calendar."""
-    return datetime.fromtimestamp(ms / 1000, timezone.utc) if 0 <= ms <= _LAST_MS else None
+    return datetime.fromtimestamp(ms / 1000, UTC) if 0 <= ms <= _LAST_MS else None
 
 
 def _escape_character(character: re.Match[str]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from kafka_steward.errors import SettingError
@@ -123,4 +123,4 @@ def _local_time_ms(day: date, minutes: int, zone: ZoneInfo) -> int:
     days, rest = divmod(minutes, _A_DAY)
     local = datetime.combine(day + timedelta(days=days), time(rest // 60, rest % 60), zone)
     # Through UTC: the difference of two local times in one zone ignores daylight saving time.
-    return int(local.astimezone(timezone.utc).timestamp() * 1000)
+    return int(local.astimezone(UTC).timestamp() * 1000)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from kafka_steward.settings import SETTINGS, Setting
 
 _NAME = "Kafka Steward"
+_DISTRIBUTION = "airflow-provider-kafka-steward"
+#: The oldest version of Airflow that the provider runs with, as its requirements say.
+OLDEST_AIRFLOW = "3.2.2"
 
 _PLACES: dict[str, tuple[str, str]] = {
     "journal": (
@@ -34,9 +39,13 @@ _HELPERS = frozenset({"__init__", "base", "execution", "links", "plan_folders"})
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Return the provider's parts, for `airflow providers get` and the connection form."""
+    """Return the provider's parts, for `airflow providers get` and the connection form.
+
+    Raises RuntimeError with an Airflow that is too old, as Airflow's own providers do: pip can be told to install it.
+    """
+    _refuse_old_airflow(metadata.version("apache-airflow-core"))
     return {
-        "package-name": "airflow-provider-kafka-steward",
+        "package-name": _DISTRIBUTION,
         "name": _NAME,
         "description": "Keeps Kafka fully replicated and balanced: heals, rebalances, expands, drains, rolls back.",
         "integrations": [
@@ -57,6 +66,18 @@ def get_provider_info() -> dict[str, Any]:
         "plugins": [{"name": "kafka_steward", "plugin-class": "kafka_steward.ui.plugin.KafkaStewardPlugin"}],
         "cli": ["kafka_steward.cli.get_kafka_steward_commands"],
     }
+
+
+def _refuse_old_airflow(found: str) -> None:
+    if _numbers(found) < _numbers(OLDEST_AIRFLOW):
+        raise RuntimeError(
+            f"{_DISTRIBUTION} needs Apache Airflow {OLDEST_AIRFLOW} or newer, and this is {found}: upgrade Airflow, or "
+            "uninstall the provider."
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:3]))
 
 
 def _list_module_names(package: str) -> list[str]:

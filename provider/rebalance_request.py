@@ -13,7 +13,7 @@ from kafka_steward.planning.files.options import GIVEN_OPTIONS
 from kafka_steward.value_parsing import parse_broker_ids, shorten_value
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 #: The operations of a rebalance, as named in its form.
 REBALANCE_OPERATIONS = ("rebalance", "expand", "drain", "set-replication-factor")

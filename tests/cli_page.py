@@ -14,7 +14,7 @@ What `airflow kafka-steward --help` and each verb's `--help` print. How the verb
 exit codes, is in [the command line](../command-line.md).
 
 Every verb takes `--cluster CONN_ID` (default: `kafka_steward_default`), `--output table|json|csv` and `--verbose`.
-`doctor`, `partitions`, `plan` and `status` also take `--bootstrap-server HOST:PORT`, with `--command-config
+`doctor`, `health`, `partitions`, `plan` and `status` also take `--bootstrap-server HOST:PORT`, with `--command-config
 FILE.properties`, in place of a connection: `kafka-steward`, which has the same verbs, then needs no Airflow.
 """
 #: The options that the head describes.

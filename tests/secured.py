@@ -290,7 +290,7 @@ class Authority:
         return file
 
     def _begun(self, name: str, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-        now = datetime.datetime.now(datetime.timezone.utc)
+        now = datetime.datetime.now(datetime.UTC)
         builder = x509.CertificateBuilder().subject_name(_named(name)).issuer_name(_named(_AUTHORITY)).public_key(key)
         builder = builder.serial_number(x509.random_serial_number())
         lives = datetime.timedelta(hours=1), datetime.timedelta(days=1)

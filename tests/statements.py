@@ -24,6 +24,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,8 +33,6 @@ from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-
-from tests.toml import read_toml
 
 __all__ = ["KIPS", "PAGE", "Statement", "read_statements", "render_page", "resolve"]
 
@@ -81,7 +80,9 @@ class Statement:
 
 def read_statements(name: str) -> list[Statement]:
     """Read the statements of tests/kips/`name`.toml."""
-    return [Statement(**entry) for entry in read_toml(_ROOT / "tests/kips" / f"{name}.toml")["statement"]]
+    return [
+        Statement(**entry) for entry in tomllib.loads((_ROOT / "tests/kips" / f"{name}.toml").read_text())["statement"]
+    ]
 
 
 def render_page() -> str:

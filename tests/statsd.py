@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from types import TracebackType
+from typing import Self
 
 __all__ = ["StatsD"]
 
@@ -24,7 +25,7 @@ class StatsD:
         options = {"ON": "True", "HOST": "127.0.0.1", "PORT": str(self._socket.getsockname()[1])}
         return {f"AIRFLOW__METRICS__STATSD_{name}": value for name, value in options.items()}
 
-    def __enter__(self) -> StatsD:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

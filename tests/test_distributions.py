@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from email.message import Message
 from email.parser import HeaderParser
@@ -22,11 +23,10 @@ from packaging.requirements import Requirement
 
 import kafka_steward
 from kafka_steward.provider_info import get_provider_info
-from tests.toml import read_toml
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
-PROJECT: dict[str, Any] = read_toml(ROOT / "pyproject.toml")["project"]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 RELEASE = f"airflow_provider_kafka_steward-{kafka_steward.__version__}"
 SDIST, WHEEL, SBOM = f"{RELEASE}.tar.gz", f"{RELEASE}-py3-none-any.whl", f"{RELEASE}.cdx.json"
 ALIAS = "airflow_provider_kafka_steward"

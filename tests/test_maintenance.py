@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -56,7 +56,7 @@ def test_it_moves_with_summer_time_and_skips_an_hour_that_does_not_exist() -> No
         noon = ms(f"{day} 12:00")
         until = berlin.closed_until_ms(noon)
         assert until is not None
-        assert datetime.fromtimestamp(until / 1000, timezone.utc).hour == utc
+        assert datetime.fromtimestamp(until / 1000, UTC).hour == utc
     assert opens("02:00-03:00", "2026-03-29 00:00", "Europe/Berlin") == "2026-03-30 02:00"
 
 

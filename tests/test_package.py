@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from kafka_steward import provider_info
 from tests.sources import ROOT, nodes, parsed
-from tests.toml import read_toml
 
 pytestmark = pytest.mark.project
 
@@ -26,7 +27,7 @@ PUBLIC = {
 #: The modules that a contract of import-linter holds to be pure.
 HELD = next(
     contract["source_modules"]
-    for contract in read_toml(ROOT / "pyproject.toml")["tool"]["importlinter"]["contracts"]
+    for contract in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     if contract["name"] == "pure modules do nothing"
 )
 #: What decides gets time, ids and chance as parameters, so that each decision can be replayed.
@@ -83,3 +84,16 @@ def _imported_names(node: ast.AST) -> list[str]:
 
 def _assigns_all(node: ast.Assign) -> bool:
     return any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets)
+
+
+def test_an_airflow_that_the_requirements_do_not_admit_is_refused_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    required = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert f"apache-airflow>={provider_info.OLDEST_AIRFLOW},<4" in required
+    for admitted in ("3.2.2", "3.10.0", "3.3.2rc1"):
+        monkeypatch.setattr("kafka_steward.provider_info.metadata.version", lambda _, found=admitted: found)
+        provider_info.get_provider_info()
+    monkeypatch.setattr("kafka_steward.provider_info.metadata.version", lambda _: "3.1.8")
+    with pytest.raises(RuntimeError, match=r"needs Apache Airflow 3\.2\.2 or newer, and this is 3\.1\.8: upgrade"):
+        provider_info.get_provider_info()

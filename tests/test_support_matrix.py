@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ def test_the_page_has_what_is_recorded() -> None:
 
 def test_nothing_is_recorded_that_has_no_check_or_is_of_the_future() -> None:
     assert recorded().keys() <= CHECKS.keys()
-    today = datetime.now(timezone.utc).date().isoformat()
+    today = datetime.now(UTC).date().isoformat()
     for run in recorded().values():
         assert run.date <= today
         assert bool(run.versions) == run.passed != bool(run.failure)
@@ -38,7 +38,7 @@ def test_a_run_is_recorded_as_it_ended_on_its_day(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(versions, "PAGE", page)
     monkeypatch.setattr(versions, "RECORDED", record)
     assert versions.main(["--write", "bad"]) == 0
-    today = datetime.now(timezone.utc).date().isoformat()
+    today = datetime.now(UTC).date().isoformat()
     assert recorded() == {"bad": Run(False, "", today, "DAG() has no argument / x")}
     assert "| Kafka | all | | not run | | `good` |" in page.read_text()
     versions.main(["--write", "good"])

@@ -9,7 +9,7 @@ function is imported when the verb is called::
     direct.py      a cluster that is named by its brokers, for verbs that only look
     doctor.py      doctor, with doctor_connection.py for what a connection names, airflow_state.py for what Airflow's
                    own database says, and probe.py for its option --probe
-    show.py        status, partitions, plans, show, audit
+    show.py        status, health, partitions, plans, show, audit
     manage.py      verify, throttle, abandon
     throttles.py   throttles
     plan.py        plan heal, fill, rebalance, expand, drain, set-replication-factor
@@ -29,7 +29,7 @@ import warnings
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from enum import IntEnum
 from importlib import import_module
 from pathlib import Path
@@ -156,7 +156,7 @@ def _parse_time(text: str) -> int | datetime:
         raise argparse.ArgumentTypeError(
             f"{text!r} is neither a duration like 2h (s, m, h, d) nor a time like 2026-11-21T08:00"
         ) from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 _PLAN = Arg(("plan",), help="Its digest, or a prefix of it", metavar="PLAN")
@@ -201,7 +201,7 @@ _CLUSTER = Arg(
 )
 
 #: The verbs that need no connection, and so no Airflow: they change nothing, and show little of a journal.
-_LOOKING = ("doctor", "partitions", "plan", "status")
+_LOOKING = ("doctor", "health", "partitions", "plan", "status")
 
 _BOOTSTRAP = ("--bootstrap-server",)
 
@@ -308,6 +308,13 @@ def _build_verb(
 
 _ON = "--cluster kafka_production"
 
+_HEALTH = """\
+What the DAG `health` measures: partitions that are under-replicated (replicas that a reassignment is adding do not
+count, KIP-352), under min ISR, offline, or break the rack rule; failed log directories; topics that Kafka does not let
+us describe; the balance of the brokers. It changes nothing.
+
+Exit code 0: a healthy cluster; 1: at least one measure is above zero that a healthy cluster has at zero."""
+
 _PARTITIONS = """\
 Lists partitions as kafka-topics --describe does, by its filters; those of several filters together, without a
 filter all. The beginning of a filter's name is enough if no other begins so: --under-replicated,
@@ -396,6 +403,13 @@ def _build_show_verbs() -> tuple[ActionCommand, ...]:
             "The state of the cluster, and the plans in progress",
             "show.show_status",
             examples=["status --output json"],
+        ),
+        _build_verb(
+            "health",
+            "The health of the cluster in numbers, and the partitions that are not well",
+            "show.show_health",
+            examples=[f"health {_ON}", f"health {_ON} --output json"],
+            details=_HEALTH,
         ),
         _build_verb(
             "partitions",

@@ -1,4 +1,4 @@
-"""Read-only verbs for a cluster, its plans and its audit trail: status, partitions, plans, show, audit.
+"""Read-only verbs for a cluster, its plans and its audit trail: status, health, partitions, plans, show, audit.
 
 Values for programs are untruncated, with times in ISO 8601 (UTC).
 """
@@ -39,6 +39,14 @@ from kafka_steward.execution.throttles.rates import (
     rate_text,
 )
 from kafka_steward.execution.watch.failures import decide_disk_outage, decide_outage
+from kafka_steward.execution.watch.health import (
+    DEFAULT_LIMITS,
+    check_health,
+    health_message,
+    partition_lines,
+    partition_names,
+    violated_limits,
+)
 from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal.audit import StoredAuditRecord
 from kafka_steward.journal.columns import audit_facts, move_facts
@@ -238,6 +246,22 @@ def _lines_of_others(facts: Mapping[str, Any]) -> list[str]:
         *([f"set for all brokers: {', '.join(rates)}"] if rates else []),
         *([f"dead brokers hold: {name_some(held, _NAMED)}"] if held else []),
     ]
+
+
+def show_health(call: CommandContext) -> Exit:
+    """Print the measures of the cluster (KIP-352), and the partitions that are not well."""
+    with call.open() as opened:
+        patterns = opened.settings.service_topic_patterns
+        health, _ = check_health(opened.cluster, opened.journal, thorough=True, sized=True, service_topics=patterns)
+    measures, above = health.measures, violated_limits(health, DEFAULT_LIMITS)
+    lines = [f"{name.replace('_', ' ')}: {value:g}" for name, value in sorted(measures.items())]
+    facts = {**measures, "named": partition_names(health), "sentence": health_message(health), "above_limit": above}
+    call.out.print_facts(facts, [health_message(health), *partition_lines(health), *lines])
+    if call.direct is not None:
+        print_error(_NO_JOURNAL)
+    if above:
+        print_error(f"A healthy cluster has none of these: {', '.join(above).replace('_', ' ')}.")
+    return Exit.FAILED if above else Exit.DONE
 
 
 _CONDITION_WORDS = {

@@ -16,7 +16,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster import configs, requests
@@ -83,7 +83,7 @@ class KafkaCluster:
     def __repr__(self) -> str:
         return f"<KafkaCluster {self.cluster_id} at {self._transport.servers}>"
 
-    def __enter__(self) -> KafkaCluster:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -197,7 +197,7 @@ class KafkaCluster:
         this check, and kafka-python leaves it out without an error: the factor is then read just before the request.
 
         Raises KafkaTimeout when a batch was not confirmed: it, and the batches before it, may have been applied. Do not
-        use it to revert a reassignment in flight, which wedges a KRaft partition: `cancel` first.
+        use it to revert a reassignment in flight, which stays in flight in Kafka 4.3: `cancel` first.
         """
         # ZooKeeper-mode brokers learn of topic settings late, and do not throttle copies that begin before that.
         if self.zookeeper_mode:

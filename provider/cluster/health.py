@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 
 import numpy as np
 
@@ -68,7 +68,7 @@ def failed_paths_text(paths: Iterable[str]) -> str:
     return " and ".join(paths) or "of unknown path"
 
 
-class PartitionCondition(str, Enum):
+class PartitionCondition(StrEnum):
     """A condition of a partition by which it can be selected, as with the filters of `kafka-topics --describe`."""
 
     UNDER_REPLICATED = "under_replicated"

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from kafka_steward.cluster.state import Broker
@@ -20,7 +20,7 @@ _ANONYMOUS = "ANONYMOUS"
 _UNKNOWN = "PRINCIPAL"
 
 
-class Level(str, Enum):
+class Level(StrEnum):
     """The consequence of a finding for the work of Kafka Steward."""
 
     #: It works.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import StrEnum
 
 from kafka_steward.assignment import Assignment, Operation, TopicPartition
 from kafka_steward.cluster.state import Partition
@@ -28,7 +28,7 @@ BEGINS = "Reassignment of partition"
 _PLANS, _AUDIT_ROWS = 100, 10_000
 
 
-class RequestState(str, Enum):
+class RequestState(StrEnum):
     """The state of one requested partition."""
 
     #: It has the requested replicas, in their order, and no reassignment is in flight.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Self
 
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.ports import ClusterContext
@@ -51,7 +52,7 @@ class ClusterSession:
             closing.callback(self.cluster.close)
             closing.enter_context(self._close_callbacks)
 
-    def __enter__(self) -> ClusterSession:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

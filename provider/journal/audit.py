@@ -13,7 +13,7 @@ import hashlib
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def event_number(*identity: object) -> int:
     return _MOST_ATTEMPTS + (int.from_bytes(drawn[:8], "big") >> 2)  # 62 bits: the sum fits into a column of 64 bits
 
 
-class Action(str, Enum):
+class Action(StrEnum):
     """The kind of action that an audit row records."""
 
     #: A broker failure was detected (KIP-46).
@@ -98,7 +98,7 @@ class Action(str, Enum):
     FINISH = "finish"
 
 
-class Code(str, Enum):
+class Code(StrEnum):
     """A machine-readable code for rows whose action alone is ambiguous; `reason` is the same for a user."""
 
     #: A rollback leaves the partition as it is.
@@ -107,7 +107,7 @@ class Code(str, Enum):
     FORBIDDEN = "forbidden"
 
 
-class Outcome(str, Enum):
+class Outcome(StrEnum):
     """The outcome of an action."""
 
     #: Written before the change. If the row stays like this, it is unknown whether the change was made.

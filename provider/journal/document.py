@@ -41,7 +41,7 @@ from kafka_steward.journal.mailbox import MAX_BYTES, Node
 from kafka_steward.journal.paths import DIGEST, MAX_ID, TOPIC, is_broker_or_partition_id, is_topic
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 #: The maximum nesting depth of lists and objects in a document; the KIPs' own documents are 4 deep.

@@ -28,7 +28,7 @@ from kafka_steward.journal.document import (
 )
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from kafka_steward.journal.audit import Actor
@@ -16,7 +16,7 @@ from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.records import PlanStatus
 
 
-class CheckState(str, Enum):
+class CheckState(StrEnum):
     """The result of the last poll of a check of the watch."""
 
     #: Nothing is wrong, or the check has no result of its own.
@@ -209,7 +209,7 @@ class ProofSummary:
         return self.replicas_moved - self.lower_bound
 
 
-class ApprovalState(str, Enum):
+class ApprovalState(StrEnum):
     """The state of the approval of a plan."""
 
     #: A task asked for it, and nobody has answered.

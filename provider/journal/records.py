@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
@@ -17,7 +17,7 @@ from kafka_steward.journal.paths import BROKER, PARTITION, REQUEST, TOPIC
 from kafka_steward.journal.state import Noun, parse_partition
 
 
-class PlanStatus(str, Enum):
+class PlanStatus(StrEnum):
     """The state of a plan."""
 
     #: Published; nothing was submitted yet.
@@ -334,7 +334,7 @@ class KnownCluster:
     cluster_id: str
 
 
-class MoveState(str, Enum):
+class MoveState(StrEnum):
     """The state of one partition of a plan."""
 
     __hash__ = str.__hash__  # that of Enum is written in Python, and a step looks states up by the ten thousand
@@ -363,7 +363,7 @@ class MoveState(str, Enum):
 _SETTLED = {MoveState.COMPLETED, MoveState.SATISFIED, MoveState.DROPPED, MoveState.FAILED}
 
 
-class Phase(str, Enum):
+class Phase(StrEnum):
     """The known progress of a SUBMITTED move."""
 
     #: The request may or may not have been sent to Kafka.
@@ -378,7 +378,7 @@ class Phase(str, Enum):
         return f"{self.value}: {sentence}" if sentence else self.value
 
 
-class Cause(str, Enum):
+class Cause(StrEnum):
     """The cause of a move's end without its completion; `detail` is the same for users."""
 
     #: A cancel of its plan was requested (KIP-236).

@@ -18,7 +18,7 @@ from kafka_steward.journal.plans import Plans
 from kafka_steward.journal.state import Noun, Rows, State
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
     from kafka_steward.journal.hosts import HostActivity
     from kafka_steward.journal.identity import Identity

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from hashlib import sha256
 from typing import Any
 
@@ -21,7 +21,7 @@ _NAMED = 10
 _USER_INFO = re.compile(r"(://)[^/\s@]+@")
 
 
-class Severity(str, Enum):
+class Severity(StrEnum):
     """The severity of an event, by PagerDuty's names."""
 
     INFO = "info"

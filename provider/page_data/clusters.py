@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 import sqlalchemy as sa
@@ -30,7 +30,7 @@ _MOST_CONNECTIONS = 1_000
 FAILURES = "failures"
 
 
-class ClusterState(str, Enum):
+class ClusterState(StrEnum):
     """The state of a cluster in one word, the one that needs a person most."""
 
     #: No watch has reported for three minutes: nothing here is current.

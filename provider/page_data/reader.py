@@ -20,7 +20,7 @@ from kafka_steward.journal.sql.database import as_journal_error, open_reading_en
 from kafka_steward.journal.sql.dialect import now_ms
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
@@ -168,7 +168,7 @@ class LocalAirflow:
         """The URL of the UI and the REST API."""
         return f"http://127.0.0.1:{self._port}"
 
-    def start(self, *, within_s: float = 600.0) -> LocalAirflow:
+    def start(self, *, within_s: float = 600.0) -> Self:
         """Create the database, start the four parts and wait until all are healthy. Raises AirflowFailed."""
         self.dags.mkdir(parents=True, exist_ok=True)
         self._passwords_file.write_text(json.dumps({name: name for name in self.users}))
@@ -183,7 +183,7 @@ class LocalAirflow:
         self._group.end()
         self._parts.clear()
 
-    def __enter__(self) -> LocalAirflow:
+    def __enter__(self) -> Self:
         try:
             return self.start()
         except BaseException:

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Self
 
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox import client
@@ -83,13 +84,15 @@ class Sandbox:
         temporary: bool,
         heap_mb: int = 256,
         small_disks: Mapping[int, SmallDisk] | None = None,
+        version: str | None = None,
     ) -> None:
         runtime = find_or_install_java()
         self.mode = mode
+        self.version = version or MODES[mode].version
         self.folder = layout.folder
         self._layout = layout
         self._temporary = temporary
-        jars = kafka_jars(MODES[mode].version)
+        jars = kafka_jars(self.version)
         self._jvm = Jvm(runtime.executable, jars, layout.folder, class_archive(runtime.executable, jars), heap_mb)
         self._kind = MODES[mode](layout, self._jvm)
         self._service: Process | None = None
@@ -249,7 +252,7 @@ class Sandbox:
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def __enter__(self) -> Sandbox:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -284,10 +287,12 @@ def start(
     properties_of: Mapping[int, Mapping[str, str]] | None = None,
     small_disks: Mapping[int, SmallDisk] | None = None,
     heap_mb: int = 256,
+    version: str | None = None,
 ) -> Sandbox:
     """Start a cluster and return it when it is ready. If it raises SandboxFailed, nothing is left running.
 
-    `mode` is kraft (Kafka 4.3) or zookeeper (Kafka 3.9). Brokers 1 to `brokers` are spread over so many racks a, b, …
+    `mode` is kraft (Kafka 4.3) or zookeeper (Kafka 3.9); `version` is another Kafka that has the mode and whose jars
+    are locked here. Brokers 1 to `brokers` are spread over so many racks a, b, …
     or are in these racks, one for each broker, None where it has none. `folder` keeps logs and data; without it they
     are removed with the cluster. `session_timeout_ms` is the time after which an unresponsive broker counts as dead:
     short by default (3 s with KRaft, 4 s with ZooKeeper). `properties` override the brokers' own, and `properties_of` a
@@ -305,7 +310,9 @@ def start(
             overrides=properties or {},
             overrides_of=properties_of,
         )
-        sandbox = Sandbox(mode, layout, temporary=folder is None, heap_mb=heap_mb, small_disks=small_disks)
+        sandbox = Sandbox(
+            mode, layout, temporary=folder is None, heap_mb=heap_mb, small_disks=small_disks, version=version
+        )
         undo.callback(sandbox.stop)
         sandbox.start()
         undo.pop_all()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from kafka import TopicPartition
 
@@ -67,7 +67,7 @@ class Neglected:
     #: What this mode, or this machine, does not have: a sentence for each.
     lacks: tuple[str, ...]
 
-    def __enter__(self) -> Neglected:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

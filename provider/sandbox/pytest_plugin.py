@@ -7,12 +7,13 @@
         sandbox.kill(2)
         ...
 
-`sandbox` is one cluster for the whole session. Each test that uses it runs once per mode, marked `kraft` or `zookeeper`
-(so `-m kraft` excludes the other). `kraft_sandbox` and `zookeeper_sandbox` are the same for tests that apply to one
-mode only. `neglected` is a cluster as years leave it (`kafka_steward.sandbox.neglected`), one for each module and mode,
-which nothing restores: the tests of a module find it as the one before them left it. Tests are reordered, so that one
-cluster runs at a time and each is started once. After each test, brokers that it killed or paused are restored, and
-topics whose names begin with its `topic` are deleted.
+`sandbox` is one cluster for the whole session. Each test that uses it runs once per mode, marked `kraft` or
+`zookeeper` (so `-m kraft` excludes the other). `kraft_sandbox` and `zookeeper_sandbox` are the same for tests that
+apply to one mode only. `--kafka VERSION` gives the sandbox in KRaft mode another Kafka. `neglected` is a cluster as
+years leave it (`kafka_steward.sandbox.neglected`), one for each module and mode, which nothing restores: the tests of
+a module find it as the one before them left it. Tests are reordered, so that one cluster runs at a time and each is
+started once. After each test, brokers that it killed or paused are restored, and topics whose names begin with its
+`topic` are deleted.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ _BROKERS = 4
 _RACKS = 3
 #: The fixtures with a cluster in each mode.
 _SCOPES: dict[str, Literal["session", "module"]] = {"sandbox": "session", "neglected": "module"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option for the version of Kafka."""
+    parser.addoption("--kafka", metavar="VERSION", help="the Kafka of the sandbox in KRaft mode, such as 4.1.2")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -61,7 +67,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
     """Yield a cluster of 4 brokers in 3 racks, in each mode in turn."""
-    with start(request.param, brokers=_BROKERS, racks=_RACKS) as cluster:
+    version = request.config.getoption("--kafka") if request.param == "kraft" else None
+    with start(request.param, brokers=_BROKERS, racks=_RACKS, version=version) as cluster:
         yield cluster
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from starlette.requests import Request
 
@@ -78,6 +78,6 @@ def _time_ms(name: str, text: str) -> int | None:
         return None
     try:
         given = datetime.fromisoformat(text.replace("Z", "+00:00"))
-        return int((given if given.tzinfo else given.replace(tzinfo=timezone.utc)).timestamp() * 1000)
+        return int((given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp() * 1000)
     except (ValueError, OverflowError):
         raise RequestError(f"The time {name} is {shorten_value(text)}; write it like 2026-11-25T08:00.") from None

@@ -21,7 +21,7 @@ from kafka_steward.errors import SettingError
 from kafka_steward.sandbox import Sandbox, start
 
 PROGRAM = Path(sys.executable).with_name("kafka-steward")
-LOOKING = {"status", "partitions", "doctor", "plan"}
+LOOKING = {"status", "health", "partitions", "doctor", "plan"}
 
 
 def leaves(commands: Iterable[Any], prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
@@ -183,6 +183,9 @@ def test_a_cluster_is_looked_at_without_airflow_and_nothing_stays_behind(cluster
     assert "journal" not in status.stdout
     assert "no journal was read" in status.stderr
     assert run("partitions", *direct, env=here).returncode == 0
+    health = run("health", *direct, env=here)
+    assert health.returncode == 0, health.stderr
+    assert "0 are under-replicated" in health.stdout
     doctor = run("doctor", *direct, env=here)
     assert doctor.returncode == 0, doctor.stdout
     assert "airflow connections add CONN_ID" in doctor.stdout

@@ -697,3 +697,19 @@ def test_a_plan_in_full(in_flight: Scene, capsys: pytest.CaptureFixture[str]) ->
     assert 't,0,"[1, 2, 3]","[4, 2, 3]",0,submitted' in capsys.readouterr().out
     assert in_flight.call("plans", "-o", "csv") == 0
     assert in_flight.plan.digest in capsys.readouterr().out
+
+
+def test_health_is_in_numbers_and_a_cluster_that_is_not_well_has_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene = new_scene(monkeypatch, tmp_path)
+    assert scene.call("health", "--output", "json") == Exit.DONE
+    assert json.loads(capsys.readouterr().out)["above_limit"] == []
+    scene.simulator.kill(1)
+    assert scene.call("health", "--output", "json") == Exit.FAILED
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    behind = sum(each.under_replicated for each in scene.simulator.snapshot().partitions.values())
+    assert found["under_replicated_partitions"] == len(found["named"]["under_replicated"]) == behind > 0
+    assert "Broker 1 is down." in found["sentence"]
+    assert "A healthy cluster has none of these: under replicated partitions" in printed.err

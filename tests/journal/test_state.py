@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ from kafka_steward.journal.store import Journal
 from tests.present import present
 
 
-class Colour(str, Enum):
+class Colour(StrEnum):
     RED = "red"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import pyspark
 from kazoo.client import KazooClient
@@ -117,7 +117,7 @@ class ZooKeeperServer:
         self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def __enter__(self) -> ZooKeeperServer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -27,8 +27,10 @@ Value = TypeVar("Value")
 class Place(ABC):
     """Brokers 1 to 4 in racks a, b, c, a; one topic's name; and a hand for what the port cannot do."""
 
-    def __init__(self, port: TopicAdminPort, mode: str, topic: str) -> None:
+    def __init__(self, port: TopicAdminPort, mode: str, topic: str, *, wedges: bool) -> None:
         self.port, self.mode, self.topic = port, mode, topic
+        #: Whether a move that is reverted by its originals stays in flight: with KRaft, since Kafka 4.3.
+        self.wedges = wedges
 
     @abstractmethod
     def create(self, *replicas: Assignment, size: int = 0) -> None:
@@ -138,12 +140,12 @@ class ClusterContract:
         place.create((1, 2))
         assert present(place.port.cancel([TopicPartition(place.topic, 0)])[TopicPartition(place.topic, 0)]).code == 85
 
-    def test_reverting_by_the_originals_wedges_kraft_until_a_cancel_and_reverts_with_zookeeper(
+    def test_reverting_by_the_originals_wedges_kraft_since_kafka_4_3_until_a_cancel_and_else_reverts(
         self, place: Place
     ) -> None:
         name = move_slowly(place)
         assert place.port.alter({name: (1, 2, 3)}) == {name: None}
-        if place.mode == "kraft":
+        if place.wedges:
             wedged = place.port.reassignments()[name]
             assert (wedged.adding, wedged.removing) == ((4,), (4,))
             assert place.port.cancel([name]) == {name: None}

@@ -8,7 +8,7 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, Self
 from unittest.mock import Mock
 
 import pyarrow as pa
@@ -374,7 +374,7 @@ def test_a_job_of_spark_connect_writes_its_message_into_a_file_and_so_no_proof_i
             arguments = dict(pairwise(command))
             Path(arguments["--failure-file"]).write_text("Brokers are missing: Zürich.", encoding="utf-8")
 
-        def __enter__(self) -> Job:
+        def __enter__(self) -> Self:
             return self
 
         def __exit__(self, *_: object) -> None: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -84,7 +84,7 @@ def desk(connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan
 
 def responded(option: str, name: str | None = "ann", reason: str = "") -> dict[str, Any]:
     user = None if name is None else {"id": "7", "name": name}
-    when = datetime(2026, 11, 21, tzinfo=timezone.utc)
+    when = datetime(2026, 11, 21, tzinfo=UTC)
     return {
         "chosen_options": [option],
         "params_input": {"reason": reason},

@@ -13,14 +13,12 @@ from pathlib import Path
 
 from jgo.maven import MavenContext
 
-from kafka_steward.sandbox.artifacts import KAFKA_KRAFT, KAFKA_ZOOKEEPER
-
-#: The logging binding that Kafka's own dependencies lack, by Kafka version.
+#: The logging binding that Kafka's own dependencies lack, by the major version of Kafka.
 _LOGGING = {
-    KAFKA_ZOOKEEPER: ("ch.qos.reload4j:reload4j:1.2.25", "org.slf4j:slf4j-reload4j:1.7.36"),
-    KAFKA_KRAFT: ("org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",),
+    "3": ("ch.qos.reload4j:reload4j:1.2.25", "org.slf4j:slf4j-reload4j:1.7.36"),
+    "4": ("org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",),
 }
-#: The same for both versions.
+#: The same for all versions.
 _SCALA = "org.scala-lang:scala-library:2.13.18"
 #: Dependencies of the command-line tools for Connect, which no sandbox runs.
 _EXCLUDED = (
@@ -40,7 +38,7 @@ def lock_text(version: str) -> str:
         maven = MavenContext(repo_cache=Path(folder), timeout=20)
         excluded = [maven.project(*pair.split(":")) for pair in _EXCLUDED]
         # "!": a coordinate whose POM does not decide the versions of other coordinates, as log4j's would Kafka's.
-        roots = [maven.create_dependency(f"{coordinate}!", excluded) for coordinate in (*wanted, *_LOGGING[version])]
+        roots = [maven.create_dependency(f"{coordinate}!", excluded) for coordinate in (*wanted, *_LOGGING[version[0]])]
         resolved, dependencies = maven.resolver.resolve(roots)
         jars = {
             f"{one.groupId}:{one.artifactId}:{one.version}": one.artifact.resolve().read_bytes()

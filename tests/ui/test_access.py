@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kafka_steward.ui.access import AirflowAccess
 
 _, MOVING, QUIET = CONN_IDS
-NOW = datetime(2026, 11, 21, 8, tzinfo=timezone.utc)
+NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 
 
 @dataclass(frozen=True)

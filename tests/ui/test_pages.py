@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -210,7 +210,7 @@ def test_the_audit_trail_is_searched_paged_and_written_as_csv(
     scene: Scene, visit: Visit, search: str, rows: int
 ) -> None:
     client = visit(everything())
-    moments = (datetime.fromtimestamp(scene.now_ms // 1000 - each, timezone.utc) for each in range(scene.audit_rows))
+    moments = (datetime.fromtimestamp(scene.now_ms // 1000 - each, UTC) for each in range(scene.audit_rows))
     search = search.format(*(f"{each:%Y-%m-%dT%H:%M:%S}.{scene.now_ms % 1000:03}" for each in moments))
     text, seen = client.get(f"audit?conn={MOVING}&{search}").text, 0
     while True:

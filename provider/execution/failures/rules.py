@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import StrEnum
 
 from kafka_steward.assignment import Operation, counted, name_brokers
 from kafka_steward.cluster.health import failed_log_dirs, failed_paths_text
@@ -146,7 +146,7 @@ def lost_racks_clause(racks: Sequence[str]) -> str:
     return f" (no broker of rack{'s' if len(racks) > 1 else ''} {' and '.join(racks)} is live)"
 
 
-class NotCounted(str, Enum):
+class NotCounted(StrEnum):
     """Why a broker that is down counts towards no outage, as words in brackets."""
 
     CALLED_OFF = "the heal was called off"

@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import StrEnum
 from operator import attrgetter
 
 from kafka_steward.assignment import URGENT_OPERATIONS, Move, TopicPartition, name_brokers
@@ -50,7 +50,7 @@ from kafka_steward.planning.files.reassignment import Replica
 from kafka_steward.settings import Settings
 
 
-class Pressure(str, Enum):
+class Pressure(StrEnum):
     """A sign that the cluster cannot bear more load now."""
 
     #: A partition outside the plan is out of sync although its brokers are live: moves from and to them are slowed.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from kafka_steward.assignment import Assignment, Move, MoveReason, TopicPartition
@@ -58,7 +58,7 @@ class ExternalReassignment:
         return Reversal(move, reason, cancelled=self.cancelled)
 
 
-class ExternalCancelState(str, Enum):
+class ExternalCancelState(StrEnum):
     """The state of an external reassignment after an attempt to cancel it."""
 
     CANCELLED = "cancelled"

@@ -38,7 +38,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
+from typing import Self
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanStatus
@@ -48,7 +49,7 @@ TOPIC_DELETED = "its topic was deleted"
 TOPIC_RECREATED = f"{TOPIC_DELETED} and re-created"
 
 
-class Event(str, Enum):
+class Event(StrEnum):
     """An event in the life of a move."""
 
     __hash__ = str.__hash__  # as that of MoveState
@@ -171,7 +172,7 @@ class _Consequence(Enum):
     SATISFY = Event.SATISFY, False
 
 
-class HoldReason(str, Enum):
+class HoldReason(StrEnum):
     """The reason for which a move is not submitted: its code, the consequence, and the message.
 
     A message names the problem, its location and the action. `{found}` is the result of the check, `{by}` the actor.
@@ -329,7 +330,7 @@ class HoldReason(str, Enum):
     is_operator_choice: bool
     message: str
 
-    def __new__(cls, code: str, then: _Consequence, message: str) -> HoldReason:
+    def __new__(cls, code: str, then: _Consequence, message: str) -> Self:
         """Create the member with `code` as its value."""
         reason = str.__new__(cls, code)
         reason._value_ = code

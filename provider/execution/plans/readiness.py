@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import StrEnum
 
 from kafka_steward.assignment import TopicPartition, name_brokers
 from kafka_steward.cluster.state import Partition, Snapshot
@@ -23,7 +23,7 @@ from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 
 
-class LeftOut(str, Enum):
+class LeftOut(StrEnum):
     """Why a partition that is not fully replicated, or is being reassigned, keeps no plan from starting.
 
     The value is a clause about such partitions, with what a person can do about them.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from kafka_steward.assignment import TopicPartition, name_brokers, name_some
@@ -45,7 +45,7 @@ _NAMED = 3
 _TOPICS = 1000
 
 
-class ThrottleLevel(str, Enum):
+class ThrottleLevel(StrEnum):
     """Where a throttle is set."""
 
     BROKER = "broker"

@@ -22,7 +22,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import StrEnum
 from itertools import chain
 from typing import Any
 
@@ -36,7 +36,7 @@ from kafka_steward.journal.records import ThrottleLease
 ALL = "*"
 
 
-class ThrottleSide(str, Enum):
+class ThrottleSide(StrEnum):
     """The throttled side of replication."""
 
     FOLLOWER = "follower"

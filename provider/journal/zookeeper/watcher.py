@@ -23,7 +23,7 @@ from kafka_steward.journal.zookeeper.session import (
 )
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 #: Kafka's znodes for the controller, and for the live brokers.
