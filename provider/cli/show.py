@@ -89,7 +89,6 @@ def time_argument_ms(time: int | datetime, now_ms: int) -> int:
     return now_ms - time if isinstance(time, int) else int(time.timestamp() * 1000)
 
 
-#: The facts for which `status` prints separate lines, besides those of the documents.
 #: The facts of `status` that only a journal has.
 _OF_THE_JOURNAL = (
     *("announced_restarts", "documents_that_cannot_be_read", "external_rates", "failures_written_down"),
@@ -99,6 +98,7 @@ _NO_JOURNAL = (
     "Without an Airflow connection, no journal was read: plans, requests and failures that Kafka Steward keeps there "
     "are not in this."
 )
+#: The facts for which `status` prints separate lines, besides those of the documents.
 _APART = (
     *("dead_brokers_hold", "rates_for_all_brokers", "plans", "external_rates", "hosts", "polls"),
     *("failures", "failed_log_dirs", "announced_restarts"),
