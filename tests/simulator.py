@@ -98,6 +98,8 @@ class Simulator:
         self.mute: set[int] = set()
         #: Replicas whose log a broker does not create, as it finds a former one in a failed directory.
         self.without_log: set[tuple[TopicPartition, int]] = set()
+        #: Topics whose deletion is pending, and the brokers of their replicas.
+        self.deletions: dict[str, set[int]] = {}
         self._topic_ids = itertools.count(1)
         for topic, assignments in topics.items():
             self.create(topic, assignments, size=size)
@@ -192,7 +194,8 @@ class Simulator:
             for name, each in sorted(chosen.items())
         }
         hidden = self.hidden_topics(topics or ())
-        return Snapshot(self.cluster_id, self.now_ms, self._brokers(), partitions, hidden=hidden)
+        found = Snapshot(self.cluster_id, self.now_ms, self._brokers(), partitions, hidden=hidden)
+        return found.without_deleted(self.deletions)
 
     @property
     def zookeeper_mode(self) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow.configuration import conf
 from airflow.sdk import BaseHook
@@ -25,9 +25,14 @@ from kafka_steward.execution.failures.records import last_racks
 from kafka_steward.execution.throttles.leftovers import survey_throttles
 from kafka_steward.hooks.cluster_config import ClusterConfig, runs_tasks_elsewhere
 from kafka_steward.hooks.spark import find_spark_cluster
+from kafka_steward.journal.listing import read_pending_deletions
+from kafka_steward.journal.store import Journal
 from kafka_steward.planning.spark.installed import repair_command
 from kafka_steward.settings import SETTINGS, Settings
 from kafka_steward.value_parsing import parse_extra
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 _SHOW_SECTION = "airflow config list --section kafka_steward"
 
@@ -165,14 +170,16 @@ def _show_spark(config: ClusterConfig) -> str:
 
 def _inspect_kafka(call: CommandContext, config: ClusterConfig, commands: Commands) -> Sequence[Finding]:
     with open_cluster(config) as cluster:
-        read_racks = partial(_read_racks, call)
+        read_racks = partial(_read_journal, call, last_racks)
+        if cluster.zookeeper_mode:
+            cluster.read_deletions = partial(_read_journal, call, read_pending_deletions)
         return inspect_cluster(cluster, commands, throttled=config.settings.throttle > 0, read_racks=read_racks)
 
 
-def _read_racks(call: CommandContext) -> Mapping[int, str]:
+def _read_journal(call: CommandContext, read: Callable[[Journal], Mapping[K, V]]) -> Mapping[K, V]:
     try:
         with call.journal() as journal:
-            return last_racks(journal)
+            return read(journal)
     except (ClusterError, JournalError):
         return {}  # the check of the journal says why
 

@@ -101,7 +101,7 @@ _NO_JOURNAL = (
 #: The facts for which `status` prints separate lines, besides those of the documents.
 _APART = (
     *("dead_brokers_hold", "rates_for_all_brokers", "plans", "external_rates", "hosts", "polls"),
-    *("failures", "failed_log_dirs", "announced_restarts"),
+    *("failures", "failed_log_dirs", "announced_restarts", "pending_deletions"),
 )
 
 
@@ -131,7 +131,7 @@ def show_status(call: CommandContext) -> None:
 
 def _cluster_lines(facts: Mapping[str, Any]) -> list[str]:
     lines = [f"{name.replace('_', ' ')}: {_value_text(value)}" for name, value in facts.items() if name not in _APART]
-    lines += _lines_of_others(facts) + facts["failures"]
+    lines += [*_lines_of_others(facts), *facts["failures"], *facts["pending_deletions"]]
     return lines + [
         f"log directory {failed_paths_text(each['paths'])} of broker {each['broker']} has failed"
         for each in facts["failed_log_dirs"]
@@ -186,6 +186,7 @@ def _status_facts(
             {"broker": broker, "until": iso_time(until_ms), "sentence": f"Broker {broker} {restart_clause(until_ms)}."}
             for broker, until_ms in sorted(restarting_brokers(journal.mailbox, now_ms).items())
         ],
+        "pending_deletions": snapshot.deletion_sentences,
         "failures_written_down": sorted(failures.entries),
         "heals_called_off": sorted(failures.called_off - snapshot.live),
         "documents_that_cannot_be_read": [

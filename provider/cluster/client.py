@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Self
@@ -25,7 +25,7 @@ from kafka_steward.cluster.connection import LOG_DIRS_TIMEOUT, validate_config
 from kafka_steward.cluster.metadata_freshness import MetadataReconciler
 from kafka_steward.cluster.state import Broker, BrokerLogDirs, Reassignment, Snapshot, without_stray_replicas
 from kafka_steward.cluster.transport import KafkaTransport, batches
-from kafka_steward.errors import ClusterError, KafkaRefused
+from kafka_steward.errors import ClusterError, JournalError, KafkaRefused
 
 #: Seconds that a snapshot waits for earlier snapshots. Then it proceeds, so that a stalled cluster does not block the
 #: snapshots of other clusters.
@@ -78,6 +78,9 @@ class KafkaCluster:
         self._config_changes = RecentConfigChanges()
         self._unanswered: dict[int, ClusterError] = {}
         self._migration: tuple[float, bool] | None = None
+        #: Reads topics whose deletion is pending, with the brokers of their replicas, where Kafka's ZooKeeper is known.
+        self.read_deletions: Callable[[], Mapping[str, Collection[int]]] = dict
+        self._deletions: Mapping[str, Collection[int]] = {}
         self._secured = bool(config.get("security_protocol", "PLAINTEXT") != "PLAINTEXT")
 
     def __repr__(self) -> str:
@@ -144,7 +147,8 @@ class KafkaCluster:
         Topics in `topics` that we may not describe are `hidden`. Without `topics`, Kafka leaves them out silently.
 
         The controller is the source of truth for reassignments in flight; older state shown by a broker is corrected
-        (see `metadata_freshness`). Just after a topic was created in KRaft, Kafka reports a full ISR while logs are
+        (see `metadata_freshness`). Topics whose deletion is pending are left out: brokers differ in whether they still
+        list them. Just after a topic was created in KRaft, Kafka reports a full ISR while logs are
         still being created.
         """
         taken_ms = time.time_ns() // 1_000_000
@@ -159,7 +163,10 @@ class KafkaCluster:
             # The list must be newer than the metadata: see `MetadataReconciler.reconcile`.
             reconciled = self._reconciler.reconcile(partitions, self.reassignments())
             hidden = requests.parse_hidden_topics(metadata)
-        return Snapshot(self.cluster_id, taken_ms, self._list_brokers(), reconciled, hidden)
+        with suppress(JournalError):  # what was pending at the last look is taken to be so still
+            self._deletions = self.read_deletions()
+        found = Snapshot(self.cluster_id, taken_ms, self._list_brokers(), reconciled, hidden)
+        return found.without_deleted(self._deletions)
 
     def live_brokers(self) -> dict[int, Broker]:
         """Return the live brokers: registered and not fenced."""

@@ -146,7 +146,8 @@ class Health:
     `failed_log_dirs` lists the failed log directories of live brokers, by broker, without a path if a broker reports
     none. `cordoned` lists the live brokers without a log directory that accepts new replicas (KIP-1066).
     `rack_violations` lists the partitions that break the rack rule and that a rebalance moves; `rack_left` those that
-    none moves, with topic, number and the word of the reason.
+    none moves, with topic, number and the word of the reason. `deletions` has a sentence for each topic whose deletion
+    is pending, which nothing else counts.
     `hidden_topics` lists the topics that are in log directories and may not be described, None if that was not checked.
     Imbalance is the excess of the fullest live broker over the mean, as a fraction of the mean: in replicas, and in
     leaders. `loads` has each broker that is registered or hosts replicas.
@@ -173,6 +174,7 @@ class Health:
     loads: Mapping[int, BrokerLoad] = field(default_factory=dict)
     rack_violations: tuple[TopicPartition, ...] = ()
     rack_left: tuple[tuple[str, int, str], ...] = ()
+    deletions: tuple[str, ...] = ()
 
     @property
     def measures(self) -> dict[str, float]:
@@ -263,6 +265,7 @@ def measure_health(
         hidden_topics=hidden_topics,
         loads=_broker_loads(snapshot, disks or {}, sizes or {}),
         rack_violations=tuple(name for name, verdict in racks if verdict is RackRule.BROKEN),
+        deletions=snapshot.deletion_sentences,
         rack_left=tuple((*name, verdict.word) for name, verdict in racks if verdict is not RackRule.BROKEN),
     )
 

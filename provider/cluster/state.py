@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
-from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.assignment import Assignment, TopicPartition, name_brokers
 from kafka_steward.service_topics import matches_any
 
 
@@ -165,6 +165,28 @@ class Snapshot:
     partitions: Mapping[TopicPartition, Partition]
     #: Topics that may exist and that Kafka does not allow us to describe: they are not in `partitions`.
     hidden: frozenset[str] = field(default_factory=frozenset)
+    #: Topics whose deletion is pending, with the brokers that are down and have replicas of them.
+    deleting: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def without_deleted(self, topics: Mapping[str, Collection[int]]) -> Snapshot:
+        """Return the snapshot without `topics`, whose deletion is pending, but with what a reassignment still moves.
+
+        `topics` has the brokers of their replicas. Kafka deletes a topic only after its reassignments have ended.
+        """
+        if not topics:
+            return self
+        kept = {name: each for name, each in self.partitions.items() if name.topic not in topics or each.reassigning}
+        waits = {topic: tuple(sorted(frozenset(brokers) - self.live)) for topic, brokers in sorted(topics.items())}
+        return replace(self, partitions=kept, deleting=waits)
+
+    @property
+    def deletion_sentences(self) -> tuple[str, ...]:
+        """A sentence for each topic whose deletion is pending."""
+        back = {
+            topic: f"; it ends when {name_brokers(dead)} {'is' if len(dead) == 1 else 'are'} back" if dead else ""
+            for topic, dead in self.deleting.items()
+        }
+        return tuple(f"Topic {topic}: its deletion is pending{until}." for topic, until in back.items())
 
     @cached_property
     def live(self) -> frozenset[int]:

@@ -121,6 +121,7 @@ def inspect_cluster(
         *service_findings(snapshot, commands, balances_itself=_balances_itself(cluster, snapshot)),
         right_finding(refusals, commands),
         *(hidden_finding(topics, commands) for topics in hidden),
+        *(Finding("deletions", Level.NOTE, sentence) for sentence in snapshot.deletion_sentences),
         *cordon_findings(snapshot, log_dirs, commands),
         *lagging_findings(snapshot, _topics_with_observers(cluster, snapshot), commands),
     ]

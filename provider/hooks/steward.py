@@ -11,7 +11,7 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -35,6 +35,7 @@ from kafka_steward.hooks.cluster_config import (
     refuse_airflow_database,
 )
 from kafka_steward.hooks.session import ClusterSession
+from kafka_steward.journal.listing import read_pending_deletions
 from kafka_steward.journal.records import KNOWN_CLUSTERS, NO_CLUSTER, KnownCluster
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.store import Journal, open_journal
@@ -236,6 +237,8 @@ class StewardHook(BaseHook):
         try:
             kafkas = self.access.zookeeper is not None and cluster.zookeeper_mode
             journal = self.journal(cluster.cluster_id, kafkas=kafkas)
+            if kafkas:
+                cluster.read_deletions = partial(read_pending_deletions, journal)
             return ClusterSession(self.access, _select_submission(self.access, cluster, journal), journal)
         except BaseException:
             cluster.close()

@@ -11,6 +11,7 @@ message says that an upgrade is needed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -49,6 +50,25 @@ _SINGLE = (
 _BATCH = 50
 
 T = TypeVar("T")
+
+
+def read_pending_deletions(journal: Journal) -> dict[str, frozenset[int]]:
+    """Return the topics whose deletion Kafka has not ended, with the brokers of their replicas, from its ZooKeeper.
+
+    Of a KRaft cluster, which deletes at once, and without its ZooKeeper, there are none. Raises JournalError.
+    """
+    topics = [name for name in journal.mailbox.children(paths.DELETE_TOPICS) if paths.is_topic(name)]
+    nodes = journal.mailbox.read([f"{paths.TOPICS}/{name}" for name in topics]) if topics else []
+    return {topic: _replica_brokers(node) for topic, node in zip(topics, nodes, strict=True)}
+
+
+def _replica_brokers(node: Node | None) -> frozenset[int]:
+    """Return the brokers in Kafka's own record of a topic; empty if there is none any more, or none that we know."""
+    try:
+        partitions = {} if node is None else json.loads(node.data)["partitions"]
+        return frozenset(int(broker) for replicas in partitions.values() for broker in replicas)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ REQUEST_PREFIX = f"{REASSIGNMENT_REQUESTS}/request_"
 REASSIGN_QUEUE = "/admin/reassign_partitions_queue"
 #: The legacy znode, which Kafka itself reads on ZooKeeper clusters.
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+#: Kafka's own with ZooKeeper: one child per topic whose deletion is pending, and one per topic with its replicas.
+DELETE_TOPICS, TOPICS = "/admin/delete_topics", "/brokers/topics"
 #: KIP-46: chunks of plans; beside, not under, the legacy znode that Kafka itself reads.
 REASSIGN_CHUNKS = "/admin/reassign_chunks"
 CHUNK_PREFIX = f"{REASSIGN_CHUNKS}/chunk_"

@@ -27,7 +27,7 @@ from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.watch.failures import FailureDetector
-from kafka_steward.execution.watch.health import check_health
+from kafka_steward.execution.watch.health import check_health, health_message
 from kafka_steward.execution.watch.observation import broker_reports
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
@@ -194,6 +194,22 @@ def test_status_names_the_failed_log_directories_of_live_brokers(
     scene.simulator.failed_dirs[3] = ["/disk-2", "/disk-3"]
     assert facts(scene, capsys)["failed_log_dirs"] == [{"broker": 3, "paths": ["/disk-2", "/disk-3"]}]
     assert "log directory /disk-2 and /disk-3 of broker 3 has failed" in status(scene, capsys)
+
+
+def test_a_topic_whose_deletion_is_pending_is_counted_nowhere_and_named(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = facts(scene, capsys)
+    scene.simulator.create("gone", [(1, 4), (2, 3)])
+    scene.simulator.kill(4)
+    scene.simulator.deletions = {"gone": {1, 4}}
+    said = "Topic gone: its deletion is pending; it ends when broker 4 is back."
+    after = facts(scene, capsys)
+    assert (after["partitions"], after["pending_deletions"]) == (before["partitions"], [said])
+    assert status(scene, capsys).count(said) == 1
+    assert scene.call("partitions", "--topic", "gone") == 1
+    health, _ = check_health(scene.simulator, scene.journal)
+    assert said in health_message(health)
 
 
 @pytest.mark.parametrize(("dead", "outage"), [((), False), ((4,), False), ((3, 4), True)])

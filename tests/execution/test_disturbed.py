@@ -165,6 +165,22 @@ def test_a_topic_deleted_in_the_middle_is_dropped(simulator: Simulator) -> None:
     assert world.leases() == []
 
 
+def test_a_topic_whose_deletion_is_pending_is_dropped_but_for_what_moves_already(simulator: Simulator) -> None:
+    world = apply(simulator, move("t-0", "123", "423"), move("t-1", "231", "241"), settings=Settings(max_in_flight=1))
+    simulator.bandwidth = 1
+    world.step()
+    simulator.deletions["t"] = {1, 2, 3}
+    assert simulator.snapshot().partitions.keys() == {TopicPartition("t", 0)}
+    world.step()
+    assert (world.row("t-0").state, world.row("t-1").detail) == (
+        MoveState.SUBMITTED,
+        "t-1 was not moved: its topic was deleted.",
+    )
+    simulator.bandwidth = 1000
+    assert world.run().ended
+    assert world.leases() == []
+
+
 def test_a_topic_that_is_recreated_in_the_middle_is_left_alone(simulator: Simulator) -> None:
     world = heal(simulator, settings=Settings(throttle=0, max_in_per_broker=2))
     world.step()

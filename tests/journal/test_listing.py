@@ -21,6 +21,7 @@ from kafka_steward.journal.listing import (
     list_unreadable,
     quarantine_document,
     quarantine_unreadable,
+    read_pending_deletions,
 )
 from kafka_steward.journal.mailbox import MAX_BYTES, Mailbox, Node, delete_one, read_one
 from kafka_steward.journal.records import FAILED_BROKERS, IN_FLIGHT, RESTARTS, WRITTEN
@@ -314,3 +315,13 @@ def test_what_someone_changed_or_deleted_meanwhile_is_left_and_logged(
     delete_one(memory, read)
     assert read_one(memory, PATH) == (changed if meanwhile == "changed" else None)
     assert caplog.messages == [f"{PATH} was changed or deleted concurrently; it is left unchanged."]
+
+
+def test_topics_whose_deletion_is_pending_are_read_with_the_brokers_of_their_replicas() -> None:
+    journal = memory_journal(Simulator.of("1a 2b", "t: 12"))
+    assert read_pending_deletions(journal) == {}
+    for topic in ("a", "b", "c"):
+        create_document(journal.mailbox, f"{paths.DELETE_TOPICS}/{topic}", "")
+    create_document(journal.mailbox, f"{paths.TOPICS}/a", '{"version":3,"partitions":{"0":[1,9],"1":[2,1]}}')
+    create_document(journal.mailbox, f"{paths.TOPICS}/b", "[]")
+    assert read_pending_deletions(journal) == {"a": {1, 2, 9}, "b": set(), "c": set()}

@@ -134,7 +134,8 @@ def health_message(health: Health) -> str:
     )
     gone = f" {begin_with_brokers(health.gone, 'is', 'are')} down." if health.gone else ""
     pending = f" {counted(health.pending, 'replica', 'is', 'are')} pending." if health.pending else ""
-    rest = f"{gone}{_disk_message(health)}{_hidden_topics_message(health)}{pending}{_rack_message(health)}"
+    deletions = "".join(f" {sentence}" for sentence in health.deletions)
+    rest = f"{gone}{_disk_message(health)}{deletions}{_hidden_topics_message(health)}{pending}{_rack_message(health)}"
     return f"{message}.{_reassigning_message(health)}{rest}"
 
 
