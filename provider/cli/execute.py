@@ -66,7 +66,7 @@ def _apply_document(foreground: Foreground, document: Any, partitions: Collectio
     proof = plan.proof
     print_error(
         f"Plan {plan.digest[:12]}: {counted(len(plan.moves), 'partition')}, "
-        f"{counted(proof['replicas_moved'], 'replica')}, {bytes_to_copy_text(plan.moves)}.",
+        f"{counted(proof['replicas_moved'], 'replica')}, {bytes_to_copy_text(plan.moves, snapshot)}.",
         *(f"note: {note}" for note in proof["notes"]),
     )
     return _execute_plan(foreground, plan.digest)

@@ -114,7 +114,7 @@ def generate_reassignment(call: CommandContext) -> Exit | None:
         return Exit.USAGE
     chosen = given.topics or parse_topics_text(_read_file(given.topics_file))
     with call.open() as opened:
-        moves, proof, left = _propose_moves(opened, chosen, given.brokers)
+        moves, proof, left, cost = _propose_moves(opened, chosen, given.brokers)
     print_error(*(f"Left as it is: {line}." for line in left))
     current, proposed = reassignment_json(moves, rollback=True).strip(), reassignment_json(moves).strip()
     lines = ["Current assignment:", current, "", "Proposed assignment:", proposed] if moves else []
@@ -131,21 +131,22 @@ def generate_reassignment(call: CommandContext) -> Exit | None:
         return None
     print_error(
         f"{len(moves)} of {proof['partitions']} partitions of {topics} change; {proof['replicas_moved']} replicas, "
-        f"{bytes_to_copy_text(moves)}. Nothing was changed."
+        f"{cost}. Nothing was changed."
     )
     return None
 
 
 def _propose_moves(
     opened: ClusterSession, topics: Sequence[str], brokers: Sequence[int]
-) -> tuple[list[Move], dict[str, Any], list[str]]:
-    """Return the moves, the proof, and a clause for each partition that stays as it is although it should not."""
+) -> tuple[list[Move], dict[str, Any], list[str], str]:
+    """Return the moves, the proof, a clause for each partition that stays although it should not, and the bytes."""
     with TemporaryDirectory(prefix="kafka-steward-") as folder:
         begun = begun_moves(opened.journal)
         take_snapshot(opened.cluster, folder, failed=(), now_ms=opened.journal.now_ms(), begun=begun)
         snapshot = read_snapshot(folder)
     moves, proof = plan_topics_locally(snapshot, topics, brokers, {})
-    return sorted(moves, key=lambda move: move.topic_partition), proof, not_moved_lines(proof, snapshot)
+    cost = bytes_to_copy_text(moves, snapshot)
+    return sorted(moves, key=lambda move: move.topic_partition), proof, not_moved_lines(proof, snapshot), cost
 
 
 def add_request(call: CommandContext) -> None:

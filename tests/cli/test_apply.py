@@ -399,7 +399,8 @@ def test_the_bytes_to_copy_are_those_of_the_progress_also_where_a_replica_that_s
     assert scene.call("apply", scene.file("t-0: 42")) == 0
     err = capsys.readouterr().err
     late = "t-0 keeps broker 2, which is not in sync: Kafka completes the move once it is."
-    assert f"1 replica, 2.6 MB to copy.\nnote: {late}\n" in err
+    more = "up to 2.6 MB into replicas that stay and are out of sync (t-0)"
+    assert f"1 replica, 2.6 MB to copy, and {more}.\nnote: {late}\n" in err
     assert " of 2.6 MB" in err
     proof = json.loads(next(scene.folder.rglob("proof.json")).read_text())
     progress = progress_of(scene.plan, scene.journal.plans.rows(scene.plan.digest))

@@ -81,6 +81,7 @@ def test_a_rate_of_others_at_a_replica_that_stays_out_of_sync_counts_from_the_pl
     assert scene.call(*lowered) == 0
     out, err = capsys.readouterr()
     assert "not predicted: 1 B/s into broker 4, set by someone else" in out
+    assert re.search("bytes copied +0 B, and up to 100 B into replicas that stay and are out of sync .lags-0.\n", out)
     assert f"Broker 4 has {RATE} 1 byte/s, set by someone else" in err, "and not 3, which leaves"
     simulator.topic_settings["lags"][FOLLOWERS] = "0:3"
     assert scene.call(*lowered) == 0

@@ -29,6 +29,7 @@ from kafka_steward.assignment import (
     name_brokers,
     name_last_in_sync,
     name_some,
+    only_reorders,
 )
 from kafka_steward.cluster.state import BrokerLogDirs, Snapshot
 from kafka_steward.errors import RequestError
@@ -50,12 +51,33 @@ from kafka_steward.planning.files.options import Options
 from kafka_steward.rack_rule import rack_left_sentence
 
 
-def bytes_to_copy_text(moves: Sequence[Move]) -> str:
+def bytes_to_copy_text(moves: Sequence[Move], snapshot: SnapshotFolder) -> str:
     """Return the megabytes that a plan copies, and of how many partitions the size is unknown. Pure."""
     unknown, copied = sum(move.size_bytes is None for move in moves if move.adding), sum(map(bytes_to_copy, moves))
     of = counted(unknown, "partition", "whose leader", "whose leaders")
     beside = f", beside {of} did not report a size" if unknown else ""
-    return f"{copied / 1e6:.1f} MB to copy{beside}"
+    return f"{copied / 1e6:.1f} MB to copy{beside}{_catching_up_clause(moves, snapshot)}"
+
+
+def _catching_up_clause(moves: Sequence[Move], snapshot: SnapshotFolder) -> str:
+    """Return how much is copied at most besides new replicas: into those that stay and are out of sync; may be empty.
+
+    Kafka waits for them, too. How much of their partitions they lack is not in the snapshot.
+    """
+    serving = {row["broker"] for row in snapshot.brokers.to_pylist() if row["state"] not in {"failed", "down"}}
+    partitions = snapshot.partitions
+    lagging = pc.less(pc.list_value_length(partitions["isr"]), pc.list_value_length(partitions["replicas"]))
+    rows = partitions.filter(lagging).select(["topic", "partition", "isr"]).to_pylist()
+    in_sync = {TopicPartition(row["topic"], row["partition"]): frozenset(row["isr"]) for row in rows}
+    late = {
+        move: frozenset(move.after) - move.adding - in_sync[move.topic_partition] & serving
+        for move in moves
+        if in_sync.get(move.topic_partition) and not only_reorders(move.before, move.after)
+    }
+    named = [move.topic_partition for move, brokers in late.items() if brokers]
+    size = sum((move.size_bytes or 0) * len(brokers) for move, brokers in late.items())
+    into = f"into replicas that stay and are out of sync ({name_some(named, _NAMED)})"
+    return f", and up to {format_bytes(size)} {into}" if named else ""
 
 
 def constraint_regressions(moves: Sequence[Move], snapshot: SnapshotFolder) -> list[str]:
@@ -155,7 +177,7 @@ def plan_summary(
     parts = [
         head,
         escape_markdown(staying_sentence(plan, snapshot)),
-        _format_table(("", ""), _cost_rows(plan, stricter)),
+        _format_table(("", ""), _cost_rows(plan, snapshot, stricter)),
         _format_section(_RATES, external_rates_lines(stricter or (), _throttle(plan), connection=connection)),
         _format_section("What it breaks", constraint_regressions(plan.moves, snapshot)),
     ]
@@ -189,7 +211,9 @@ def format_duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _cost_rows(plan: PlanFolder, stricter: Sequence[ExternalRate] | None) -> list[tuple[str, str]]:
+def _cost_rows(
+    plan: PlanFolder, snapshot: SnapshotFolder, stricter: Sequence[ExternalRate] | None
+) -> list[tuple[str, str]]:
     proof = plan.proof
     racks = proof.get("rack_violations") or {}
     if not plan.moves and proof.get("replicas_moved") == 0:
@@ -197,12 +221,16 @@ def _cost_rows(plan: PlanFolder, stricter: Sequence[ExternalRate] | None) -> lis
     return [
         ("replicas moved", f"{proof.get('replicas_moved')} (no plan can move fewer than {proof.get('lower_bound')})"),
         *_drained_row(plan),
-        ("bytes copied", format_bytes(proof.get("bytes_moved") or 0)),
+        ("bytes copied", _size_text(plan, snapshot)),
         ("partitions touched", f"{len(plan.moves)} of {proof.get('partitions')}"),
         ("preferred leaders that change", f"{proof.get('leader_changes')}"),
         ("predicted duration", _predicted_duration(plan, stricter)),
         ("partitions not spread over the racks", f"{racks.get('before', 0)} before, {racks.get('after', 0)} after"),
     ]
+
+
+def _size_text(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
+    return format_bytes(plan.proof.get("bytes_moved") or 0) + _catching_up_clause(plan.moves, snapshot)
 
 
 def _drained_row(plan: PlanFolder) -> list[tuple[str, str]]:
@@ -312,7 +340,7 @@ def plan_tables(
     `stricter` are the rates of others that apply instead of the throttle at brokers that receive replicas.
     """
     return PlanTables(
-        costs=_cost_rows(plan, stricter),
+        costs=_cost_rows(plan, snapshot, stricter),
         broker_columns=_BROKER_COLUMNS,
         brokers=_broker_rows(plan.moves, plan.proof),
         move_columns=_MOVE_COLUMNS,
@@ -780,7 +808,7 @@ def make_approval_request(
     """
     proof = plan.proof
     operation, replicas = str(proof.get("operation")), proof.get("replicas_moved")
-    size = format_bytes(proof.get("bytes_moved") or 0)
+    size = _size_text(plan, snapshot)
     what = " ".join(filter(None, (operation, _subject_brokers(operation, plan, snapshot))))
     cost = f"move {replicas} {'replica' if replicas == 1 else 'replicas'}, {size}"
     head = f"Cluster: connection **{escape_markdown(connection)}**. Requested by {escape_markdown(requested_by)}."
