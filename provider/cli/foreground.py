@@ -92,14 +92,14 @@ def _completed_fraction(progress: Progress) -> float:
     """Return the completed fraction, from 0 to 1: by bytes if there are any, because partitions differ in size."""
     if progress.bytes_total:
         return progress.bytes_done / progress.bytes_total
-    return progress.partitions_settled / progress.partitions_total if progress.partitions_total else 1.0
+    return progress.share
 
 
 def bar_text(progress: Progress) -> str:
     """Return the text beside the bar: `12 of 60 partitions, 1.2 of 8.0 GB at 48.1 MB/s, 2 min 21 s left. ...`."""
     if not progress.partitions_total:
         return printable(progress.sentence)
-    parts = [f"{progress.partitions_settled} of {counted(progress.partitions_total, 'partition')}"]
+    parts = [f"{progress.completed + progress.satisfied} of {counted(progress.partitions_total, 'partition')}"]
     if progress.bytes_total:
         parts.append(transferred_text(progress))
     if progress.eta_s is not None:

@@ -104,25 +104,33 @@ def progress_line(progress: Progress) -> str:
     total = progress.partitions_total
     if not total:
         return printable(progress.sentence)
-    share = progress.partitions_settled / total
-    done = int(share * _WIDTH)
+    done = int(progress.share * _WIDTH)
     facts = [
-        f"[{'#' * done}{'-' * (_WIDTH - done)}] {share:4.0%} of {counted(total, 'partition')}",
+        f"[{'#' * done}{'-' * (_WIDTH - done)}] {progress.share:4.0%} of {counted(total, 'partition')}",
         *_transfer_facts(progress),
     ]
     return f"{', '.join(facts)}. {printable(progress.sentence)}"
 
 
 def transferred_text(progress: Progress) -> str:
-    """Return the copied bytes, all bytes and the rate: `48.0 of 192.0 MB at 9.6 MB/s`. Empty without bytes. Pure."""
+    """Return the copied bytes, all bytes and the rate: `48.0 of 192.0 MB at 9.6 MB/s`. Empty without bytes. Pure.
+
+    With a throttle, that is beside the rate: `(at most 10.0 MB/s into each broker)`.
+    """
     if not progress.bytes_total:
         return ""
-    power = 0
-    while power < len(_UNITS) - 1 and progress.bytes_total >= 1000 ** (power + 1):
-        power += 1
-    unit = 1000**power
-    text = f"{progress.bytes_done / unit:.1f} of {progress.bytes_total / unit:.1f} {_UNITS[power]}"
-    return f"{text} at {progress.bytes_per_s / 1e6:.1f} MB/s" if progress.bytes_per_s else text
+    unit, name = _unit_of(progress.bytes_total)
+    text = f"{progress.bytes_done / unit:.1f} of {progress.bytes_total / unit:.1f} {name}"
+    if not progress.bytes_per_s:
+        return text
+    unit, name = _unit_of(progress.throttle)
+    limit = f" (at most {progress.throttle / unit:.1f} {name}/s into each broker)" if progress.throttle else ""
+    return f"{text} at {progress.bytes_per_s / 1e6:.1f} MB/s{limit}"
+
+
+def _unit_of(count: int) -> tuple[int, str]:
+    power = min((len(str(count)) - 1) // 3, len(_UNITS) - 1)
+    return 1000**power, _UNITS[power]
 
 
 def _transfer_facts(progress: Progress) -> list[str]:

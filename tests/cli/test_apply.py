@@ -530,7 +530,7 @@ def test_a_move_within_a_broker_is_refused_before_anything_is_planned(
 
 NOTHING = progress_of(PlanRecord("d" * 64, "c", "apply"), [])
 HALF = replace(
-    NOTHING, partitions_total=60, partitions_settled=12, in_flight=5, bytes_total=8_000_000_000,
+    NOTHING, partitions_total=60, partitions_settled=20, completed=12, dropped=8, in_flight=5, bytes_total=8 * 10**9,
     bytes_done=1_230_000_000, bytes_per_s=48_100_000.0, eta_s=141.0,
 )  # fmt: skip
 DOWN = JournalUnreachable("The journal does not answer.")
@@ -540,6 +540,10 @@ DOWN = JournalUnreachable("The journal does not answer.")
     ("changes", "text"),
     [
         ({}, "12 of 60 partitions, 1.2 of 8.0 GB at 48.1 MB/s, 2 min 21 s left."),
+        (
+            {"throttle": 50_000_000},
+            "12 of 60 partitions, 1.2 of 8.0 GB at 48.1 MB/s (at most 50.0 MB/s into each broker), 2 min 21 s left.",
+        ),
         ({"eta_s": 8000.0}, "12 of 60 partitions, 1.2 of 8.0 GB at 48.1 MB/s, 2 h 13 min left."),
         ({"bytes_per_s": None, "eta_s": None}, "12 of 60 partitions, 1.2 of 8.0 GB."),
         ({"bytes_total": 0, "bytes_per_s": None, "eta_s": 4.0}, "12 of 60 partitions, 4 s left."),

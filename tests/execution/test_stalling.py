@@ -246,6 +246,14 @@ def test_a_broker_that_creates_no_log_for_its_failed_directory_is_named_at_once_
         assert "will not catch up at a throttle of 7 bytes/s" in sentences[-1]
 
 
+def test_a_rate_of_others_is_named_from_the_first_step_on_also_without_a_throttle() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123", bandwidth=1_000, size=5_000)
+    simulator.broker_settings[4]["follower.replication.throttled.rate"] = "7"
+    simulator.topic_settings["t"]["follower.replication.throttled.replicas"] = "*"
+    world = World(simulator, memory_journal(simulator), MOVES[:1], settings=Settings(throttle=0), auto_generated=False)
+    assert "Broker 4 has follower.replication.throttled.rate 7 bytes/s, set by someone else" in world.step().sentence
+
+
 # stalled
 
 

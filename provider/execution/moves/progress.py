@@ -173,6 +173,14 @@ class Progress:
     stops: bool = False
     #: The rates of others that apply instead of the plan's, or slow moves that make no progress.
     external_rates: tuple[ExternalRate, ...] = ()
+    #: The rate of the plan, in bytes per second into one broker, 0 for none.
+    throttle: int = 0
+
+    @property
+    def share(self) -> float:
+        """The partitions of which the plan was carried out, as a fraction of all; 1 of a plan without moves."""
+        done = self.completed + self.satisfied
+        return done / self.partitions_total if self.partitions_total else 1.0
 
     def pause_s(self, interval_s: float) -> float:
         """Return the seconds to wait before the next step, at most `interval_s`.
@@ -282,11 +290,21 @@ def _progress_message(record: PlanRecord, counts: Counter[MoveState], held: Sequ
     message = f"{settled} of {counted(counts.total(), 'partition')} settled, {counts[MoveState.SUBMITTED]} in flight"
     waiting = counts[MoveState.WAITING] + counts[MoveState.HELD]
     message += f", {waiting} waiting." if waiting else "."
-    more = held[0].sentence if held else note if waiting else ""
-    reasons = Counter(each.code.value for each in held)
-    if len(reasons) > 1:
-        more += f" Held: {', '.join(f'{count} {reason}' for reason, count in reasons.most_common())}."
+    more = _held_message(held) if held else note if waiting else ""
     return f"{message} {more}" if more else message
+
+
+#: The number of reasons that a message words; the progress has all of them.
+_WORDED = 3
+
+
+def _held_message(held: Sequence[Held]) -> str:
+    """Return the sentence of the first move that is held for each reason, and of several reasons their counts."""
+    counts, first = Counter(each.code for each in held), {each.code: each.sentence for each in reversed(held)}
+    if len(counts) == 1:
+        return held[0].sentence
+    also = {code: f" The same holds {count - 1} more." if count > 1 else "" for code, count in counts.items()}
+    return " ".join(f"{first[code]}{also[code]}" for code, _ in counts.most_common(_WORDED))
 
 
 def cancel_outcome_message(

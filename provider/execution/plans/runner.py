@@ -290,6 +290,8 @@ class PlanRunner:
             partitions_total=progress.completed,
             partitions_settled=0,
             waiting=progress.completed,
+            completed=0,
+            satisfied=0,
             bytes_total=progress.bytes_done,
             bytes_done=0,
             eta_s=None,
@@ -442,6 +444,7 @@ class PlanRunner:
             soon_s=soon_s,
             stops=stops,
             external_rates=rates,
+            throttle=self._requested_throttle(record, cancelling=cancelling) or 0,
         )
 
     @staticmethod
@@ -462,8 +465,14 @@ class PlanRunner:
         without_log = {name for name, _ in self._without_log(moves)}
         applying = _rates_at_work(stepped.external_rates, moves, without_log)
         external = external_rates_message(applying, throttle, connection=connection)
-        stalled = [move for move in moves if move.topic_partition in {*self._stalled} - without_log]
-        self._read_rates_of_stalled(stepped.snapshot, stalled, now_ms, throttled=throttle > 0)
+        # A step reads the rates of others only where it sets one of its own.
+        unread = [
+            move
+            for move in moves
+            if move.topic_partition not in without_log
+            and (not throttle or move.topic_partition in self._stalled or find_catching_up(move, stepped.snapshot))
+        ]
+        self._read_rates_at(stepped.snapshot, unread, now_ms, throttled=throttle > 0)
         self._stalling_rates = tuple(rate for rate in self._stalling_rates if rate not in stepped.external_rates)
         slowing = external_rates_message(self._stalling_rates, 0, connection=connection)
         parts = (stepped.foreign_note, stepped.unfinishable, stalls, external, slowing)
@@ -472,7 +481,7 @@ class PlanRunner:
     def _find_what_holds_cancels(self, stepped: StepResult, now_ms: int) -> tuple[str, tuple[ExternalRate, ...]]:
         """Return the message about original replicas that are out of sync, and the rates of others that slow them."""
         waiting = stepped.cancels_waiting
-        self._read_rates_of_stalled(stepped.snapshot, waiting, now_ms, throttled=True)
+        self._read_rates_at(stepped.snapshot, waiting, now_ms, throttled=True)
         connection = live_connection(stepped.snapshot, secured=self._cluster.secured)
         slowing = external_rates_message(self._stalling_rates, 0, connection=connection)
         parts = (cancels_waiting_message(waiting, stepped.snapshot), slowing)
@@ -585,17 +594,15 @@ class PlanRunner:
         adding = {(move.topic_partition, broker) for move in moves for broker in move.adding}
         return {replica: paths for replica, paths in find_without_log(self._samples).items() if replica in adding}
 
-    def _read_rates_of_stalled(
-        self, snapshot: Snapshot, stalled: Sequence[Move], now_ms: int, *, throttled: bool
-    ) -> None:
-        """Read the rates of others that may stop stalled moves: when they stall, and then as often as the lag."""
-        if not stalled:
+    def _read_rates_at(self, snapshot: Snapshot, moves: Sequence[Move], now_ms: int, *, throttled: bool) -> None:
+        """Read the rates of others that may slow these moves: at once, and then as often as the lag."""
+        if not moves:
             self._stalling_rates, self._stalling_ms = (), None
         elif self._stalling_ms is None or now_ms >= self._stalling_ms + EVERY_S * 1000:
             self._stalling_ms = now_ms
             with suppress(ClusterError):  # a later step reads them
                 self._stalling_rates = find_stalling_rates(
-                    self._cluster, self._journal, snapshot, stalled, throttled=throttled
+                    self._cluster, self._journal, snapshot, moves, throttled=throttled
                 )
 
     def _measure_transfer(self, stepped: StepResult, now_ms: int) -> tuple[TransferRate, tuple[TopicPartition, ...]]:
