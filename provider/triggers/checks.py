@@ -129,8 +129,8 @@ class BrokerFailureCheck(Check["DetectionResult"]):
     def report(self, found: DetectionResult) -> None:
         """Log a changed state, and count the failed brokers and log directories."""
         self.latest = found
-        # Without the message, which counts down the seconds of the grace period.
-        self.reporter.log_once(found.sentence, about=replace(found, due=(), sentence="", now_ms=0))
+        # The message itself counts down the seconds of the grace period.
+        self.reporter.log_once(found.sentence, about=found.stated)
         set_gauge("failed_brokers", self.conn_id, len(found.down))
         set_gauge("failed_log_dirs", self.conn_id, found.failed_log_dir_count)
         set_gauge("due_brokers", self.conn_id, len(found.failed))

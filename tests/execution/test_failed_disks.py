@@ -142,7 +142,7 @@ def test_it_is_healed_as_a_brokers_replicas_are(simulator: Simulator, journal: J
     assert simulator.topics[T1].replicas == (2, 3, 1)
     verdict = look(simulator, journal)
     assert (verdict.due, verdict.failed) == ((), ())
-    assert verdict.sentence.endswith("its log directory /disk-2 has failed, with 0 replicas.")
+    assert (verdict.sentence, verdict.failed_log_dir_count) == (WELL, 1), "status and doctor name it"
     assert journal.rows(FAILED_LOG_DIRS).get(2) is None
 
 

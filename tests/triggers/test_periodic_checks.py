@@ -16,9 +16,12 @@ import sqlalchemy as sa
 from kafka_steward.airflow_versions import stats
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import ClusterUnreachable
+from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.execution.watch.failures import report_broker
 from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.observed import BrokerReport
 from kafka_steward.journal.records import PENDING_REPLICAS, PendingReplicas
 from kafka_steward.journal.sql.database import open_database
@@ -93,6 +96,25 @@ def test_a_broker_that_is_down_for_the_grace_period_is_an_event_and_no_earlier()
     simulator.tick(60)
     event, _, _ = watch.poll(opened)
     assert event is not None, "and is announced again, as no plan handles it"
+
+
+def test_what_is_found_of_a_broker_that_was_reported_is_logged_once() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123", mode="zookeeper")
+    journal = memory_journal(simulator)
+    settings, access = Settings(heal_failure_interval=10), SimpleNamespace(conn_id="kafka")
+    opened: Any = SimpleNamespace(cluster=simulator, journal=journal, settings=settings, access=access, origin=None)
+    told: list[str] = []
+    watch = BrokerFailureCheck("kafka", lambda words, *more: told.append(words % more))
+    simulator.kill(3)
+    for seconds in range(8):
+        if seconds == 3:
+            report_broker(ClusterContext(simulator, journal, settings, Actor()), 3)
+        if seconds == 5:
+            simulator.kill(4)  # it has nothing, and so nothing is said of it
+        _, found, _ = watch.poll(opened)
+        watch.report(found)
+        simulator.tick()
+    assert (len(told), len({*told})) == (2, 2), told
 
 
 # health

@@ -576,7 +576,7 @@ def log_dir_message(
     now_ms: int | None,
     conn_id: str | None = None,
 ) -> str:
-    """Return a message per live broker with a failed log directory, with the fate of its replicas; empty if none.
+    """Return a message per live broker with replicas in a failed log directory, with their fate; empty if none.
 
     If `now_ms` is None, it names the time at which a grace period ends, in place of the seconds that are left.
     `conn_id` is as in `outage_text`.
@@ -584,12 +584,12 @@ def log_dir_message(
     return " ".join(
         f"{_describe_failed_log_dir(broker, view)}"
         f"{_describe_heal_state(broker, view, decision, settings, now_ms, conn_id=conn_id)}."
-        for broker in sorted(view.disks)
+        for broker in sorted(view.disks.keys() & view.lost.keys())
     )
 
 
 def _describe_failed_log_dir(broker: int, view: LivenessView) -> str:
-    paths, lost = failed_paths_text(view.disks[broker]), view.lost.get(broker, 0)
+    paths, lost = failed_paths_text(view.disks[broker]), view.lost[broker]
     return f"Broker {broker} is live, but its log directory {paths} has failed, with {counted(lost, 'replica')}"
 
 
@@ -602,8 +602,6 @@ def _describe_heal_state(
     *,
     conn_id: str | None,
 ) -> str:
-    if broker not in view.lost:
-        return ""
     if broker in decision.due:
         return ", which will be healed"
     if broker in decision.handled:
