@@ -14,6 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from kafka_steward.commands import command_line
 from kafka_steward.errors import DocumentError, VersionConflict, WrongJournal
 from kafka_steward.journal import paths
 from kafka_steward.journal.document import Document
@@ -22,9 +23,9 @@ from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import Database
 
 _ONE_FOR_ALL = "set the setting journal to the one database that all hosts of this Airflow share"
-_OR_PAIR = (
-    "or, if the missing half is permanently lost, pair both halves again with `airflow kafka-steward journal pair`"
-)
+#: The journal may be of several clusters.
+_PAIR = command_line("journal pair", "NAME")
+_OR_PAIR = f"or, if the missing half is permanently lost, pair both halves again with `{_PAIR}`"
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,7 @@ def ensure_identity(database: Database, mailbox: Mailbox, place: str | None = No
         raise WrongJournal(
             f"The journal with its documents in {place or rows} was copied to {theirs.copied_to}, and only the copy "
             "is used from then on: set the settings journal and zookeeper to those of the copy; or, to return to "
-            "this journal without the records that the copy has gained since, run `airflow kafka-steward journal "
-            "pair` for it."
+            f"this journal without the records that the copy has gained since, run `{_PAIR}` for it."
         )
     if theirs is None or theirs.id != known:
         where = theirs.rows if theirs is not None else "no known database"

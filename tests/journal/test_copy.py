@@ -385,7 +385,8 @@ def test_an_invalid_name_refuses_until_the_halves_are_paired_again(tmp_path: Pat
     database, mailbox = open_database(f"sqlite:///{tmp_path}/rows.db", "c", "here"), MemoryMailbox(lambda: 1)
     made = ensure_identity(database, mailbox, "there")
     change_document(mailbox, paths.JOURNAL, text)
-    with pytest.raises(WrongJournal, match=r"rows are at no known database, .* `airflow kafka-steward journal pair`"):
+    pair = "`airflow kafka-steward journal pair --cluster NAME`"
+    with pytest.raises(WrongJournal, match=f"rows are at no known database, .* {pair}"):
         ensure_identity(database, mailbox, "there")
     paired = bind_rows_to_mailbox(database, mailbox, "there")
     assert paired.id != made.id

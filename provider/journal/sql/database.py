@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from kafka_steward.commands import command_line
 from kafka_steward.errors import JournalError, JournalUnreachable
 from kafka_steward.escaping import printable
 from kafka_steward.journal.schema import tables
@@ -256,7 +257,7 @@ def open_reading_engine(url: str, host: str) -> sa.Engine:
 def _missing_message(url: sa.URL) -> str:
     return (
         f"The journal at {mask_url(url)} does not exist yet, or an earlier Kafka Steward wrote it; it is made, or "
-        "upgraded, as soon as a watch, a DAG run or airflow kafka-steward status of this version opens it."
+        f"upgraded, as soon as a watch, a DAG run or {command_line('status', 'NAME')} of this version opens it."
     )
 
 
