@@ -116,6 +116,9 @@ def resume(call: CommandContext) -> Exit:
     with open_foreground(call) as foreground:
         journal = foreground.opened.journal
         record = resolve_plan(journal, call.arguments.plan, "resume")
+        undone = journal.plans.get(record.rolls_back) if record.rolls_back and record.cancel is None else None
+        if undone is not None and is_cancel_unfinished(journal, undone):
+            record = undone  # its rollback is continued as the request for it
         if record.cancel is not None and is_cancel_unfinished(journal, record):
             return execute_cancel(foreground, record, record.cancel)
         lifecycle.resume_plan(journal, record.digest, call.who)

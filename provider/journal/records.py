@@ -75,6 +75,15 @@ class LeaderRate:
     for_all: bool = False
 
 
+#: How the reason of a plan begins of which a rollback reverted a part; its status stays.
+REVERTED_IN_PART = "reverted in part"
+
+
+def status_text(word: str, reason: str) -> str:
+    """Return the status of a plan, a `word`, for people: also that a part of it was reverted."""
+    return f"{word}, {REVERTED_IN_PART}" if reason.startswith(REVERTED_IN_PART) else word
+
+
 @dataclass(frozen=True)
 class PlanRecord:
     """One plan, a row of the database. Times are by the journal's clock, in milliseconds since 1970.

@@ -10,7 +10,7 @@ from kafka_steward.assignment import counted
 from kafka_steward.escaping import printable, utc_text
 from kafka_steward.journal.audit import StoredAuditRecord
 from kafka_steward.journal.columns import AUDIT_TABLE, MOVES_TABLE, TableColumns
-from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord
+from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, status_text
 
 _PLANS = ("published", "plan", "operation", "status", "partitions", "reason", "who")
 #: The maximum width of a cell: longer texts are truncated, except in the last column.
@@ -52,8 +52,9 @@ def plan_lines(record: PlanRecord, rows: Sequence[MoveRow]) -> list[str]:
     by_state = ", ".join(f"{states[state]} {state.value}" for state in MoveState if states[state])
     partitions = counted(record.partitions, "partition") if record.partitions else "nothing to move"
     cancelled = " and being cancelled" if record.cancel is not None and not record.status.finished else ""
+    status = status_text(record.status.value, record.reason)
     lines = [
-        f"plan {record.digest[:12]}: {record.operation}, {record.status.value}{cancelled}, {partitions}",
+        f"plan {record.digest[:12]}: {record.operation}, {status}{cancelled}, {partitions}",
         *([f"  partitions: {by_state or 'none'}"] if record.partitions else []),
         f"  published {utc_text(record.published_ms)}, last stepped {utc_text(record.stepped_ms)}",
     ]
@@ -65,7 +66,7 @@ def plan_lines(record: PlanRecord, rows: Sequence[MoveRow]) -> list[str]:
 
 def _plan_cells(record: PlanRecord) -> tuple[str, ...]:
     when, digest = utc_text(record.published_ms), record.digest[:12]
-    status, partitions = record.status.value, str(record.partitions)
+    status, partitions = status_text(record.status.value, record.reason), str(record.partitions)
     return (when, digest, record.operation, status, partitions, record.reason, str(record.who))
 
 

@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 from kafka_steward.escaping import printable, utc_datetime, utc_text
 from kafka_steward.execution.plans.report import format_bytes, format_duration
 from kafka_steward.journal.observed import BrokerChange, PlanReport, ProofSummary
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import PlanStatus, status_text
 from kafka_steward.page_data.clusters import ClusterState, ClusterSummary
 from kafka_steward.rack_rule import rack_left_sentence
 
@@ -64,7 +64,7 @@ def tone_of_plan(status: PlanStatus | None) -> str:
 def word_of_plan(plan: PlanReport) -> str:
     """Return the status of a plan in a word or two."""
     if plan.status is not None:
-        return plan.status.value.replace("_", " ")
+        return status_text(plan.status.value.replace("_", " "), plan.reason)
     return "awaiting approval" if plan.approval and plan.approval.state.value == "asked" else "not submitted"
 
 

@@ -17,6 +17,7 @@ from kafka_steward.cli.foreground import Foreground
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.execution.moves.in_flight import record_external_in_flight
+from kafka_steward.execution.plans.cancel import consume_cancel_signal, send_cancel_signal
 from kafka_steward.execution.plans.lifecycle import change_plan_throttle, request_cancel
 from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.plans.slot import claim_slot
@@ -24,7 +25,7 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.audit import Action, Actor
-from kafka_steward.journal.kip_documents import InFlight
+from kafka_steward.journal.kip_documents import CancelRequest, InFlight
 from kafka_steward.journal.records import MoveState, PlanRecord, PlanStatus
 from kafka_steward.sandbox import Sandbox
 from kafka_steward.settings import Settings
@@ -206,7 +207,9 @@ def test_what_a_rollback_leaves_alone_of_a_topic_made_anew_is_counted_wherever_i
     clauses = [each.partition(" was left alone: ")[2] for each in named]
     assert sorted(line.partition("cannot be verified: ")[2] for line in seen) == sorted(f"{why}." for why in clauses)
     assert scene.call("plans") == 0
-    assert "3 partitions left alone" in capsys.readouterr().out
+    listed = capsys.readouterr().out
+    assert "3 partitions left alone" in listed
+    assert ("  cancelled, reverted in part  " in listed, ", cancelled, reverted in part, " in shown) == (True, True)
 
 
 @pytest.mark.parametrize("when", ["in flight", "restored"])
@@ -303,6 +306,7 @@ def test_a_plan_that_failed_before_it_had_begun_is_not_called_rolled_back(
 def test_of_a_cancelled_plan_of_which_nothing_had_moved_there_is_nothing_to_revert(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """By the command, and by the signal of KIP-236."""
     scene.simulator.bandwidth = 1
     scene.interfere = interrupt_at(scene, 1)
     assert scene.call("apply", scene.file(*ALL[:2])) == 130
@@ -315,6 +319,10 @@ def test_of_a_cancelled_plan_of_which_nothing_had_moved_there_is_nothing_to_reve
     said = f"Plan {digest[:12]} was not reverted: there was nothing to revert, and it had moved none.\n"
     assert capsys.readouterr() == (said, "")
     assert scene.journal.plans.latest(9) == [cancelled], "no rollback is left, and the status stays"
+    send_cancel_signal(scene.journal, CancelRequest(digest, "plan"), Actor())
+    outcome = present(consume_cancel_signal(scene.simulator, scene.journal, Actor()))
+    assert (outcome.plans, outcome.sentences) == ((), (said.removesuffix("\n"),))
+    assert scene.journal.plans.latest(9) == [cancelled]
     assert scene.call("cancel", digest) == 0
     assert " back to " not in capsys.readouterr().out, "the first cancel returned them"
 
@@ -371,6 +379,8 @@ def test_while_reassignments_are_disabled_what_is_in_flight_goes_back_and_the_ro
         assert "(racks). Enable them and resume it, or roll back all the same:\n  airflow kafka-steward enable" in said
         assert f"\n  airflow kafka-steward resume {digest[:12]} " in said
         assert f"\n  airflow kafka-steward cancel {digest[:12]} --scope plan --even-if-disabled " in said
+    assert half.call("resume", half.plan.digest, "--output", form) == 3
+    assert " of 1 partition waits: " in capsys.readouterr().err, "also by the digest of the rollback"
     assert half.call("enable") == 0
     assert half.call("resume", digest) == 0
     assert half.replicas() == BEFORE

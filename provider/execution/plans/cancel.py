@@ -20,7 +20,8 @@ from kafka_steward.execution.moves.external import (
     find_external_reassignments,
 )
 from kafka_steward.execution.plans.lifecycle import Scope, find_plan_by_prefix, request_cancel
-from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.plans.rollback import nothing_to_revert_reason
+from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, event_number
 from kafka_steward.journal.kip_documents import CancelRequest
@@ -29,6 +30,7 @@ from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.mailbox import Node, put_one, read_one
 from kafka_steward.journal.records import ACCEPTED_DOCUMENTS, AcceptedDocument, PlanStatus
 from kafka_steward.journal.store import Journal
+from kafka_steward.settings import Settings
 
 #: Milliseconds for which the signal is kept while the cluster does not show the end of a cancel.
 _PENDING_MS = 30_000
@@ -87,7 +89,7 @@ def consume_cancel_signal(
     request = replace(request, reason=request.reason or f"{paths.CANCEL_IN_PROGRESS} was created")
     number = event_number(node.path, node.modified_id)  # it is read until the cluster shows the end of the cancels
     if request.plan:
-        outcome = _request_named_cancel(journal, request.plan, request, who, number)
+        outcome = _request_named_cancel(cluster, journal, request, who, number)
     else:
         outcome = cancel_everything(cluster, journal, request, who, fence=fence, number=number)
     refused = request.plan and not outcome.plans
@@ -172,14 +174,20 @@ def _request_cancels(
 
 
 def _request_named_cancel(
-    journal: Journal, plan: str, request: CancelRequest, who: Actor, number: int
+    cluster: ClusterPort, journal: Journal, request: CancelRequest, who: Actor, number: int
 ) -> CancelOutcome:
-    """Request the cancel of the plan that the signal names, by its digest or by a prefix of it."""
+    """Request the cancel of the plan that the signal names, by its digest or by a prefix of it.
+
+    Of a plan that has ended, and of which nothing is to be reverted, nothing is requested.
+    """
     try:
-        digest = find_plan_by_prefix(journal, plan).digest
+        record = find_plan_by_prefix(journal, request.plan or "")
     except PlanError as error:
         return CancelOutcome(sentences=(f"{paths.CANCEL_IN_PROGRESS} was refused: {error}",))
-    return _request_cancels(journal, [digest], request, who, number=number)
+    context = ClusterContext(cluster, journal, Settings(), who)  # no setting decides what is to be reverted
+    if request.scope == "plan" and (nothing := nothing_to_revert_reason(context, record)):
+        return CancelOutcome(sentences=(f"Plan {record.digest[:12]} was {nothing}.",))
+    return _request_cancels(journal, [record.digest], request, who, number=number)
 
 
 def _try_request_cancel(journal: Journal, digest: str, request: CancelRequest, who: Actor, **given: int | None) -> str:

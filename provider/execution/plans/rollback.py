@@ -19,7 +19,7 @@ from kafka_steward.execution.moves.states import DONE, filter_unsettled, final_s
 from kafka_steward.execution.plans.slot import claim_slot, refuse_taken_slot, release_slot
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
-from kafka_steward.journal.records import Cause, MoveRow, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.records import REVERTED_IN_PART, Cause, MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import plan_digest, plan_table
 
@@ -106,7 +106,7 @@ def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
     # A plan that had failed before anything of it was to be reverted has failed still.
     whole = not alone and (went_back or before is not PlanStatus.FAILED)
     by = f"by plan {record.digest[:12]}"
-    part = f"reverted in part {by}, {counted(len(alone), 'partition')} left alone"
+    part = f"{REVERTED_IN_PART} {by}, {counted(len(alone), 'partition')} left alone"
     journal.plans.try_update(  # Another process that finds it ended does this too.
         undone,
         status=PlanStatus.ROLLED_BACK if whole else before,
@@ -119,7 +119,7 @@ def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
 def _record_nothing_to_revert(journal: Journal, undone: PlanRecord) -> None:
     """Record that the requested rollback of a plan has ended without a plan of its own."""
     status, reason = PlanStatus.ROLLED_BACK, "rolled back, with nothing left to revert"
-    if undone.status is PlanStatus.FAILED:
+    if undone.status is not PlanStatus.CANCELLED:
         status, reason = undone.status, _not_reverted_reason(journal.plans.rows(undone.digest), undone.status, ())
     journal.plans.update(undone, status=status, reason=reason, not_rolled_back=0)
 
