@@ -7,7 +7,7 @@ them with what it was before.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,10 @@ from kafka_steward.execution.watch.failures import DetectionResult
 from kafka_steward.execution.watch.health import check_health, health_message
 from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.hooks.steward import StewardHook
-from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.audit import Action, Actor, Outcome
 from kafka_steward.journal.records import PendingReplicas, PlanStatus
 from kafka_steward.planning.files.formats import read_snapshot
+from kafka_steward.planning.files.reassignment import Replica
 from kafka_steward.sandbox.neglected import CORDONED, FULL_DISK, GHOSTS, JOINED, STUCK, TOPICS, Neglected
 from tests.airflow_home import Connect, connect
 from tests.cli.airflow_command import throttles, written
@@ -226,7 +227,18 @@ def test_the_ghosts_are_healed_and_what_is_lost_is_named_once(desk: Desk) -> Non
     eventually(ready)
 
 
-def test_an_assignment_is_applied_where_there_is_room_and_a_lost_partition_of_it_is_left(desk: Desk) -> None:
+def test_an_assignment_is_applied_where_there_is_room_and_a_lost_partition_of_it_is_left(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the broker first refuses the log directory that it is asked for."""
+    asked: list[object] = []
+    name_directories = KafkaCluster.name_directories
+
+    def name_elsewhere_first(cluster: KafkaCluster, wanted: Mapping[Replica, str]) -> Any:
+        asked.append(wanted)
+        return name_directories(cluster, wanted if asked[1:] else dict.fromkeys(wanted, "/nowhere"))
+
+    monkeypatch.setattr(KafkaCluster, "name_directories", name_elsewhere_first)
     large: Assignment = (1, FULL_DISK)
     wanted: dict[str, dict[int, Assignment]] = {"large": {0: large}, "scratch": {0: (2,)}, "lost": {0: (1,)}}
     printed = desk.run("apply", written(desk.place / "apply.json", wanted), code=Exit.FAILED)
@@ -235,6 +247,8 @@ def test_an_assignment_is_applied_where_there_is_room_and_a_lost_partition_of_it
     disks = desk.cluster.log_dirs([FULL_DISK])[FULL_DISK].directories
     roomy = max(disks, key=lambda disk: disk.usable_bytes or 0)
     assert "large-0" in map(str, roomy.replica_bytes)
+    outcomes = [row.outcome for row in desk.opened.journal.audit.rows(action=Action.PLACE)]
+    assert outcomes == [Outcome.REFUSED, Outcome.DONE][: len(asked)], "none without a full disk"
 
 
 def test_the_cluster_is_balanced_without_what_is_not_to_move(desk: Desk) -> None:
