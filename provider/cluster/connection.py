@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from kafka import KafkaAdminClient
-from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from kafka_steward.cluster.certificate_texts import TEXTS, build_context
 from kafka_steward.cluster.java_security import (
@@ -29,6 +28,7 @@ from kafka_steward.cluster.java_security import (
     translate_jaas,
     translate_stores,
 )
+from kafka_steward.cluster.network import AbstractTokenProvider
 from kafka_steward.cluster.oauth import TokenProvider
 from kafka_steward.errors import SettingError
 from kafka_steward.value_parsing import parse_boolean, parse_whole_number, shorten_value

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import kafka.errors
-from kafka.net.sasl.oauth import AbstractTokenProvider
 
+from kafka_steward.cluster.network import AbstractTokenProvider
 from kafka_steward.errors import ClusterUnreachable, SettingError
 from kafka_steward.value_parsing import parse_finite_number
 

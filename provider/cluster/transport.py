@@ -21,7 +21,8 @@ import kafka.errors
 
 from kafka_steward.cluster import requests
 from kafka_steward.cluster.connection import LOG_DIRS_TIMEOUT
-from kafka_steward.cluster.session import REFUSED, Session, authentication_error
+from kafka_steward.cluster.network import REFUSED, Request
+from kafka_steward.cluster.session import Session, authentication_error
 from kafka_steward.errors import (
     BrokerUnreachable,
     ClusterError,
@@ -33,10 +34,6 @@ from kafka_steward.errors import (
 
 _TIMEOUTS = (kafka.errors.KafkaTimeoutError, kafka.errors.RequestTimedOutError)
 _RETRIABLE = (kafka.errors.RetriableError, kafka.errors.UnknownBrokerIdError)
-
-#: Milliseconds that we wait after kafka-python's own time-out. Its timer closes a stalled connection, and ours covers a
-#: connection that was never made.
-_GRACE_MS = 250
 
 #: The maximum number of items per request: a ZooKeeper-mode controller needs about 15 ms for each partition of a
 #: request, and the request has one time-out.
@@ -50,29 +47,6 @@ _TIMEOUT = "request_timeout_ms"
 _LEAST_MS = 1000
 
 Item = TypeVar("Item")
-#: A factory of requests: each attempt needs a new one, since brokers may support different versions.
-Request = Callable[[], Any]
-
-
-async def _send_one(manager: Any, request: Any, node: int, timeout_ms: int) -> Any:
-    """Send a request to one broker and return its response. Raises kafka-python's errors."""
-    sent = manager.send(request, node_id=node, request_timeout_ms=timeout_ms)
-    return await manager.wait_for(sent, timeout_ms + _GRACE_MS)
-
-
-async def _send_all(manager: Any, asked: Mapping[int, Request], timeout_ms: int) -> dict[int, Any]:
-    """Send requests to all brokers concurrently; return the responses, or kafka-python's errors, by broker."""
-    deadline = time.monotonic() + (timeout_ms + _GRACE_MS) / 1000
-    pending = {broker: _start_sending(manager, request, broker, timeout_ms) for broker, request in asked.items()}
-    return {broker: await _await_response(manager, sent, deadline) for broker, sent in pending.items()}
-
-
-async def _refresh_nodes(manager: Any, timeout_ms: int) -> None:
-    """Refresh kafka-python's table of brokers; if that fails, unknown brokers stay unknown."""
-    try:
-        await manager.wait_for(manager.call_soon(manager.cluster.refresh_metadata), timeout_ms)
-    except kafka.errors.KafkaError:
-        return
 
 
 def _is_unknown_broker(answer: Any) -> bool:
@@ -85,22 +59,6 @@ def _error_text(error: Exception) -> str:
     if _is_unknown_broker(error):
         return "the cluster does not list it"
     return str(error.args[0]) if error.args else type(error).__name__
-
-
-def _start_sending(manager: Any, request: Request, broker: int, timeout_ms: int) -> Any:
-    try:
-        return manager.send(request(), node_id=broker, request_timeout_ms=timeout_ms)
-    except kafka.errors.KafkaError as error:
-        return error
-
-
-async def _await_response(manager: Any, sent: Any, deadline: float) -> Any:
-    if isinstance(sent, kafka.errors.KafkaError):
-        return sent
-    try:
-        return await manager.wait_for(sent, max(1, (deadline - time.monotonic()) * 1000))
-    except kafka.errors.KafkaError as error:
-        return error
 
 
 def request_name(request: Any) -> str:
@@ -192,13 +150,12 @@ class KafkaTransport:
         """
         wait_ms = timeout_ms or self.timeout_ms
         session = self.session()
-        manager = session.manager
-        answers = manager.run(_send_all, manager, asked, wait_ms)
+        answers = session.network.send_to_each(asked, wait_ms)
         unknown = {broker: asked[broker] for broker, answer in answers.items() if _is_unknown_broker(answer)}
         if unknown:
             # These brokers may have joined since kafka-python's last metadata refresh.
-            manager.run(_refresh_nodes, manager, wait_ms)
-            answers |= manager.run(_send_all, manager, unknown, wait_ms)
+            session.network.refresh_nodes(wait_ms)
+            answers |= session.network.send_to_each(unknown, wait_ms)
         # A time that a caller has chosen is no setting that a person could raise.
         where = f" ({setting})" if timeout_ms is None or setting != _TIMEOUT else ""
         waited = f"within {wait_ms / 1000:g} s{where}"
@@ -264,8 +221,7 @@ class KafkaTransport:
             time.sleep(_PAUSE_S)
 
     def _send_to_broker(self, request: Any, node: int, attempt_ms: int) -> Any:
-        manager = self.session().manager
-        response = manager.run(_send_one, manager, request, node, attempt_ms)
+        response = self.session().network.send(request, node, attempt_ms)
         # These two errors are raised as kafka-python would, so that the caller retries them like its own.
         code = getattr(response, "error_code", requests.NONE)
         if code == requests.NOT_CONTROLLER:
@@ -281,17 +237,17 @@ class KafkaTransport:
         return response
 
     def _least_loaded_broker(self, tried: set[int]) -> int:
-        manager = self.session().manager
-        best = manager.least_loaded_node()
-        untried = [broker.node_id for broker in manager.cluster.brokers() if broker.node_id not in tried]
+        network = self.session().network
+        best = network.least_loaded_node()
+        untried = [node.node_id for node in network.nodes if node.node_id not in tried]
         if best is not None and best not in tried:
-            return int(best)
+            return best
         if not untried:
             # No broker in the table responds: get the current brokers from the bootstrap servers.
             self._drop_session()
             tried.clear()
-            untried = [broker.node_id for broker in self.session().manager.cluster.brokers()]
-        return int(untried[0])
+            untried = [node.node_id for node in self.session().network.nodes]
+        return untried[0]
 
     def _find_controller(self, _tried: set[int]) -> int:
         if self._controller is None:

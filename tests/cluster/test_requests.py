@@ -421,9 +421,9 @@ def test_a_rate_is_the_brokers_own_the_one_for_all_brokers_or_the_files(answer: 
 
 def test_a_rate_for_all_brokers_counts_where_the_broker_has_kafka_3_9_or_later() -> None:
     """Kafka before it shows the rate and does not apply it (KAFKA-10190): a copy would not be throttled at all."""
-    versions = {1: (3, 8), 2: (3, 9), 3: (4, 3)}
-    connections = {broker: SimpleNamespace(broker_version=version) for broker, version in versions.items()}
-    session = Session(None, SimpleNamespace(broker_version=(3, 9), _conns=connections))
+    versions = {1: (3, 8), 2: (3, 9), 3: (4, 3), 4: (3, 9)}
+    network: Any = SimpleNamespace(kafka_version=versions.__getitem__)
+    session = Session(network)
     asked: list[Any] = []
 
     def answers(requests: Mapping[int, Any], **_: object) -> dict[int, Any]:
@@ -431,7 +431,7 @@ def test_a_rate_for_all_brokers_counts_where_the_broker_has_kafka_3_9_or_later()
         return {broker: rate_answer((2, "50"), (3, "7")) for broker in requests}
 
     cluster = over(SimpleNamespace(session=lambda: session, send_to_responding=answers))
-    inherited = {1: None, 2: "7", 3: "7", 4: "7"}  # the connection to 4 has ended since
+    inherited = {1: None, 2: "7", 3: "7", 4: "7"}
     assert cluster.broker_rates([1, 2, 3, 4], [KEY])[KEY] == {
         each: BrokerRate("50", of) for each, of in inherited.items()
     }

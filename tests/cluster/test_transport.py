@@ -16,8 +16,9 @@ from kafka.protocol.admin import ElectLeadersRequest
 
 from kafka_steward.cluster import transport as module
 from kafka_steward.cluster.client import KafkaCluster, limit_concurrent_decoding
+from kafka_steward.cluster.network import Node, _ConnectionManager
 from kafka_steward.cluster.requests import log_dirs_request, metadata_request
-from kafka_steward.cluster.session import Session, _ConnectionManager
+from kafka_steward.cluster.session import Session
 from kafka_steward.cluster.transport import KafkaTransport
 from kafka_steward.errors import ClusterUnreachable, KafkaTimeout
 
@@ -131,14 +132,17 @@ SLOW = KafkaConnectionError("Connection timed out")
 def test_brokers_that_no_address_leads_to_are_named_by_their_advertised_addresses(
     failures: list[KafkaConnectionError], reached: bool, sentence: str
 ) -> None:
-    nodes = [
-        SimpleNamespace(node_id=number, host=f"kafka-{number}", port=9092) for number in range(1, len(failures) + 1)
-    ]
-    found = SimpleNamespace(brokers=lambda: nodes, bootstrap_brokers=lambda: [SimpleNamespace(host="b", port=9092)])
+    nodes = [Node(number, f"kafka-{number}", 9092) for number in range(1, len(failures) + 1)]
     by_node = dict(zip(range(1, 9), failures, strict=False))
-    manager = SimpleNamespace(cluster=found, failures=by_node, reached=reached, answering_server="b:9092")
+    network: Any = SimpleNamespace(
+        nodes=nodes,
+        bootstrap_addresses=frozenset({"b:9092"}),
+        failures=by_node,
+        reached=reached,
+        answering_server="b:9092",
+    )
     calls = Breaking(*failures)
-    calls._session = Session(None, manager)
+    calls._session = Session(network)
     calls.timeout_ms = 0
     whole = (
         sentence if reached else rf"^b:9092 answered, and names its brokers .*{sentence}.*\(advertised.listeners\)\.$"
@@ -169,7 +173,8 @@ def last_of(*failures: Exception) -> Exception:
     manager.failures = {}
     for failure in failures:
         manager._keep_failure("bootstrap-0", failure)
-    return manager.failures["bootstrap-0"]
+    last: Exception = manager.failures["bootstrap-0"]
+    return last
 
 
 def test_what_a_server_answered_last_counts_and_one_that_never_answered_has_timed_out() -> None:
