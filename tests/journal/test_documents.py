@@ -274,7 +274,14 @@ def test_what_is_left_out_is_as_if_it_were_null(document: Document, text: str) -
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/journal.md").read_text()
 KIPS = ROOT / "tests/journal/kips"
-SCHEMAS = {name: json.loads(text) for name, text in re.findall(r'```json title="(\w+)"\n(.*?)```', PAGE, re.DOTALL)}
+SCHEMAS: dict[str, Any] = json.loads((ROOT / "docs/reference/journal.schema.json").read_text())["$defs"]
+#: The example of each node on the page, by the heading that its row of the table leads to.
+EXAMPLES = [
+    (node, re.findall(r"```json\n(.*?)```", section, re.DOTALL))
+    for node, anchor in re.findall(r"^\| \[`/admin/(\w+)[^]]*\]\(#([\w-]+)\)", PAGE, re.MULTILINE)
+    for section in re.split(r"^## ", PAGE, flags=re.MULTILINE)
+    if section.partition("\n")[0].lower().replace(" ", "-") == anchor and node in SCHEMAS
+]
 MOVED = (ChunkPartition("t", 0, (1, 2), (2, 3), "id"),)
 DOCUMENTS = [
     ("failed_brokers", FailedBroker(5).to_json()),
@@ -293,6 +300,14 @@ DOCUMENTS = [
 @pytest.mark.parametrize(("name", "text"), DOCUMENTS)
 def test_what_is_written_and_the_kips_examples_fit_the_schema(name: str, text: str) -> None:
     jsonschema.validate(json.loads(text), SCHEMAS[name])
+
+
+def test_each_example_of_the_page_fits_its_schema() -> None:
+    assert {name for name, _ in EXAMPLES} == set(SCHEMAS)
+    for name, texts in EXAMPLES:
+        assert texts, name
+        for text in texts:
+            jsonschema.validate(json.loads(text), SCHEMAS[name])
 
 
 def test_every_path_has_a_schema_and_every_schema_a_document() -> None:
