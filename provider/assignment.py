@@ -246,8 +246,8 @@ def name_some(items: Collection[object], most: int, total: int = 0) -> str:
 def last_in_sync(replicas: Assignment, isr: Collection[int], serving: Collection[int]) -> list[int]:
     """Return the brokers one of which has to come back so that a partition has a leader again: those last in sync.
 
-    `serving` are the brokers with a live replica: they are there already. Eligible leader replicas (KIP-966) are not in
-    the ISR, and may leave it empty.
+    `serving` are the brokers with a live replica: they are there already. Eligible leader replicas (KIP-966) leave the
+    ISR, which may then be empty: give both, where they are known.
     """
     away = [broker for broker in replicas if broker not in serving] or [*replicas]
     return [broker for broker in away if broker in isr] or away

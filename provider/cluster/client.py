@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -23,7 +24,7 @@ from kafka_steward.cluster import configs, requests
 from kafka_steward.cluster.configs import SHOWN_WITHIN_S, BrokerRate, ConfigChange, RecentConfigChanges
 from kafka_steward.cluster.connection import LOG_DIRS_TIMEOUT, validate_config
 from kafka_steward.cluster.metadata_freshness import MetadataReconciler
-from kafka_steward.cluster.state import Broker, BrokerLogDirs, Reassignment, Snapshot, without_stray_replicas
+from kafka_steward.cluster.state import Broker, BrokerLogDirs, Partition, Reassignment, Snapshot, without_stray_replicas
 from kafka_steward.cluster.transport import KafkaTransport, batches
 from kafka_steward.errors import ClusterError, JournalError, KafkaRefused
 
@@ -165,8 +166,25 @@ class KafkaCluster:
             hidden = requests.parse_hidden_topics(metadata)
         with suppress(JournalError):  # what was pending at the last look is taken to be so still
             self._deletions = self.read_deletions()
-        found = Snapshot(self.cluster_id, taken_ms, self._list_brokers(), reconciled, hidden)
+        known = reconciled | self._with_eligible_replicas(reconciled)
+        found = Snapshot(self.cluster_id, taken_ms, self._list_brokers(), known, hidden)
         return found.without_deleted(self._deletions)
+
+    def _with_eligible_replicas(
+        self, partitions: Mapping[TopicPartition, Partition]
+    ) -> dict[TopicPartition, Partition]:
+        """Return the partitions of which it matters, with their eligible leader replicas, where Kafka has such."""
+        asked = {name: each for name, each in partitions.items() if each.may_lack_a_leader}
+        if not asked or not self._transport.session().describes_partitions:
+            return {}
+        try:
+            answer = self._transport.send_to_any(
+                partial(requests.eligible_replicas_request, {name.topic for name in asked})
+            )
+        except ClusterError:
+            return {}  # a message is less precise without them
+        found = requests.parse_eligible_replicas(answer)
+        return {name: replace(asked[name], eligible=found[name]) for name in asked.keys() & found.keys()}
 
     def live_brokers(self) -> dict[int, Broker]:
         """Return the live brokers: registered and not fenced."""

@@ -23,6 +23,7 @@ from kafka.protocol.admin import (
     CreateTopicsRequest,
     DescribeClusterRequest,
     DescribeLogDirsRequest,
+    DescribeTopicPartitionsRequest,
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
@@ -43,6 +44,9 @@ _NO_REPLICA_YET = frozenset({3, 6, 9})
 INVALID_ASSIGNMENT, INVALID_REPLICATION_FACTOR = 39, 38
 #: The API key of AlterPartitionReassignments, and the first version that carries KIP-860's guard.
 FACTOR_GUARD = (45, 1)
+
+#: Kafka's own limit of partitions in a response to DescribeTopicPartitions.
+_MOST_DESCRIBED = 2000
 
 #: Kafka's errors for a missing right, with the resource of the ACL.
 _RESOURCES = {NOT_AUTHORIZED: "every topic", 31: "the cluster"}
@@ -130,6 +134,26 @@ def parse_partitions(response: Any) -> dict[TopicPartition, Partition]:
             partition = _parse_partition(str(topic.name), _format_topic_id(topic), entry)
             partitions[partition.topic_partition] = partition
     return partitions
+
+
+def eligible_replicas_request(topics: Collection[str]) -> Any:
+    """Return the request for the eligible leader replicas of topics (KIP-966): those of its first 2000 partitions."""
+    named = [DescribeTopicPartitionsRequest.TopicRequest(name=topic) for topic in sorted(topics)]
+    return DescribeTopicPartitionsRequest(topics=named, response_partition_limit=_MOST_DESCRIBED, cursor=None)
+
+
+def parse_eligible_replicas(response: Any) -> dict[TopicPartition, frozenset[int]]:
+    """Return the eligible leader replicas by partition, in place of them the last known ones if there are none.
+
+    Partitions without either are left out, and so are topics with an error.
+    """
+    return {
+        TopicPartition(str(topic.name), int(entry.partition_index)): frozenset(map(int, found))
+        for topic in response.topics
+        if not topic.error_code
+        for entry in topic.partitions
+        if (found := entry.eligible_leader_replicas or entry.last_known_elr)
+    }
 
 
 def parse_hidden_topics(response: Any) -> frozenset[str]:

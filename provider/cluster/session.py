@@ -17,7 +17,7 @@ from kafka_steward.errors import AuthenticationFailed, ClusterError, ClusterUnre
 #: Loggers that write passwords at DEBUG: the whole configuration, each request, each byte sent.
 _SECRET_LOGGERS = ("kafka.admin.client", "kafka.net.connection", "kafka.protocol.parser")
 #: API keys whose support identifies the kind of a broker.
-_DESCRIBE_QUORUM, _DESCRIBE_CLUSTER = 55, 60
+_DESCRIBE_QUORUM, _DESCRIBE_CLUSTER, _DESCRIBE_TOPIC_PARTITIONS = 55, 60, 75
 #: kafka-python's words for a name that is not resolved, and a part of its words for a refused connection.
 _UNRESOLVED, _REFUSED_CONNECTION = "DNS Resolution failure", "ECONNREFUSED"
 #: Number of addresses that a message names; it only counts the rest.
@@ -68,6 +68,11 @@ class Session:
     def describes_cluster(self) -> bool:
         """True if the broker that responded first supports DescribeCluster, as since Kafka 2.8."""
         return _DESCRIBE_CLUSTER in (self.network.api_versions() or {})
+
+    @property
+    def describes_partitions(self) -> bool:
+        """True if the broker that responded first supports DescribeTopicPartitions, as with KRaft since Kafka 3.8."""
+        return _DESCRIBE_TOPIC_PARTITIONS in (self.network.api_versions() or {})
 
     @property
     def kafka_version(self) -> str:

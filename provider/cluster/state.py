@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
-from kafka_steward.assignment import Assignment, TopicPartition, name_brokers
+from kafka_steward.assignment import Assignment, TopicPartition, last_in_sync, name_brokers
 from kafka_steward.service_topics import matches_any
 
 
@@ -67,6 +67,8 @@ class Partition(_Reassigned):
     """One partition. `leader` is None while it is offline; `isr` has no order; an unknown `leader_epoch` is -1.
 
     `offline` are the replicas that Kafka reports as offline: those on failed brokers or in failed log directories.
+    `eligible` are the replicas outside the ISR that may lead without a loss (eligible leader replicas, KIP-966), where
+    Kafka has them; they are known of partitions without a leader, and of those that would have none after a cancel.
     """
 
     topic: str
@@ -79,6 +81,7 @@ class Partition(_Reassigned):
     removing: Assignment = ()
     leader_epoch: int = -1
     offline: frozenset[int] = frozenset()
+    eligible: frozenset[int] = frozenset()
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -102,6 +105,15 @@ class Partition(_Reassigned):
     def live_replicas(self, snapshot: Snapshot) -> frozenset[int]:
         """Return the brokers that serve a replica: they are live, and the replica's log directory has not failed."""
         return snapshot.live.intersection(self.replicas) - self.offline
+
+    @property
+    def may_lack_a_leader(self) -> bool:
+        """True if it has no leader, or would have none after a cancel of its reassignment."""
+        return self.leader is None or (self.reassigning and self.isr.isdisjoint(self.original))
+
+    def last_in_sync(self, snapshot: Snapshot) -> list[int]:
+        """Return the brokers one of which has to come back so that the partition has a leader without a loss."""
+        return last_in_sync(self.replicas, self.isr | self.eligible, self.live_replicas(snapshot))
 
     def lagging(self, snapshot: Snapshot) -> frozenset[int]:
         """Return the live brokers whose replica is out of sync, except for those that a reassignment adds."""

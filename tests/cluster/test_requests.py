@@ -419,6 +419,19 @@ def test_a_rate_is_the_brokers_own_the_one_for_all_brokers_or_the_files(answer: 
     assert configs.parse_broker_rate(answer, KEY, defaults_apply=True) == rate
 
 
+def test_eligible_replicas_are_by_partition_and_the_last_known_ones_stand_in_for_none() -> None:
+    def entry(number: int, eligible: list[int] | None, last: list[int] | None) -> Any:
+        return SimpleNamespace(partition_index=number, eligible_leader_replicas=eligible, last_known_elr=last)
+
+    listed = [entry(0, [2, 3], [1]), entry(1, [], [1]), entry(2, None, None)]
+    topics = [
+        SimpleNamespace(name="t", error_code=0, partitions=listed),
+        SimpleNamespace(name="secret", error_code=29, partitions=[]),
+    ]
+    found = requests.parse_eligible_replicas(SimpleNamespace(topics=topics))
+    assert found == {TopicPartition("t", 0): {2, 3}, TopicPartition("t", 1): {1}}
+
+
 def test_a_rate_for_all_brokers_counts_where_the_broker_has_kafka_3_9_or_later() -> None:
     """Kafka before it shows the rate and does not apply it (KAFKA-10190): a copy would not be throttled at all."""
     versions = {1: (3, 8), 2: (3, 9), 3: (4, 3), 4: (3, 9)}

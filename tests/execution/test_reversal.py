@@ -114,6 +114,16 @@ def test_kip_236s_skip_rules(reversal: Reversal, isr: str, live: str, why: str) 
     assert verdict.action is (NextAction.FORBIDDEN if why else NextAction.CANCEL)
 
 
+def test_a_skipped_cancel_names_the_originals_that_may_lead_without_a_loss() -> None:
+    partition = replace(part("t-0", "4231", isr="4", adding="4", removing="1"), eligible=frozenset({2, 3, 9}))
+    verdict = next_action(ONE, partition, frozenset({4}))
+    assert verdict.action is NextAction.FORBIDDEN
+    assert verdict.why == (
+        f"KIP-236: {OFFLINE}; brokers 2 and 3 may lead without a loss (ELR, KIP-966): start one, and cancel again when "
+        "it is in sync"
+    )
+
+
 def test_each_reason_why_it_cannot_be_restored_is_named() -> None:
     def why(reversal: Reversal, partition: Partition) -> str:
         return next_action(reversal, partition, frozenset({2, 3, 4})).why

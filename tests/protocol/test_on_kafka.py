@@ -202,6 +202,46 @@ def test_236_no_original_in_sync_and_a_new_one_online_is_skipped_and_all_offline
         eventually(gone(site.hands, *(f"/admin/reassignments/{site.topic}/{number}" for number in (0, 1))))
 
 
+@pytest.mark.ci
+@pytest.mark.usefixtures("kraft_sandbox")
+def test_236_a_skipped_cancel_names_the_eligible_leader_replicas_of_a_minimum_for_the_whole_cluster(
+    site: Site, tmp_path: Path
+) -> None:
+    def set_minimum(replicas: int) -> None:
+        change = ("--entity-type", "brokers", "--entity-default", "--alter", "--add-config")
+        servers = ("--bootstrap-server", site.sandbox.live_bootstrap)
+        setting = f"min.insync.replicas={replicas}"
+        site.sandbox.kafka_tool("kafka.admin.ConfigCommand", *servers, *change, setting)
+
+    def is_out_of_sync(broker: int) -> None:
+        same(broker in site.partition(0).isr, False)
+
+    set_minimum(2)
+    try:
+        site.create("12", large=True)
+        with site.watch(abandon=True):
+            site.hands.ask(site.document("0 34"))
+            site.eventually_in_flight(0, 3, 4)
+        site.hurry(3)
+        eventually(lambda: same(3 in site.partition(0).isr, True))
+        for broker in (1, 2):
+            site.sandbox.kill(broker)
+            eventually(partial(is_out_of_sync, broker), within=60)
+        assert (*site.partition(0).isr, *site.partition(0).eligible) == (3, 2), "2 left it below its minimum"
+        site.hands.put(SIGNAL, "")
+        with site.watch():
+            rule = "KIP-236: none of the original replicas is in sync, so a cancel would take it offline"
+            help_ = "broker 2 may lead without a loss (ELR, KIP-966): start one, and cancel again when it is in sync"
+            eventually(lambda: same(audited(site, tmp_path, Action.SKIP), {(0, f"{rule}; {help_}", "")}), within=60)
+            eventually(gone(site.hands, SIGNAL))
+            site.sandbox.restart(2)
+            site.sandbox.restart(1)
+            site.hands.put(SIGNAL, "")
+            site.eventually_at([1, 2], within=90)
+    finally:
+        set_minimum(1)  # Kafka's own; it cannot be deleted while there are eligible leader replicas
+
+
 def audited(site: Site, folder: Path, action: Action) -> set[tuple[int | None, str, str]]:
     """What the audit trail says: partitions, why, and Kafka's words where it refused."""
     with open_journal(f"sqlite:///{folder}/journal.db", site.cluster.cluster_id, compare=False) as journal:

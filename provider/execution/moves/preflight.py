@@ -14,7 +14,6 @@ from kafka_steward.assignment import (
     Move,
     TopicPartition,
     below_min_isr_reason,
-    last_in_sync,
     name_last_in_sync,
     only_reorders,
 )
@@ -314,7 +313,7 @@ def _check_target_cordoned(move: Move, _: Partition, inputs: PreflightInputs) ->
 def _check_no_leader(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
     if not move.adding or partition.leader is not None:
         return None
-    return name_last_in_sync(last_in_sync(partition.replicas, partition.isr, partition.live_replicas(inputs.snapshot)))
+    return name_last_in_sync(partition.last_in_sync(inputs.snapshot))
 
 
 def _check_out_of_sync(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:

@@ -27,6 +27,8 @@ _NO_ORIGINALS = "KIP-236: no original replicas are recorded, so it cannot be can
 
 _WOULD_GO_OFFLINE = "KIP-236: none of the original replicas is in sync, so a cancel would take it offline"
 
+_ELIGIBLE = "; {} may lead without a loss (ELR, KIP-966): start one, and cancel again when it is in sync"
+
 _RECREATED = "its topic was deleted and re-created meanwhile, so its earlier replicas are not known"
 
 
@@ -208,7 +210,9 @@ def _forbidding_rule(originals: Assignment | None, partition: Partition, live: f
         return _NO_ORIGINALS
     new = frozenset(partition.replicas) - frozenset(originals)
     if not frozenset(originals) & partition.isr & live and new & live:
-        return _WOULD_GO_OFFLINE
+        eligible = sorted(partition.eligible.intersection(originals))
+        # Kafka would elect one of them after the cancel, but only once its broker is back.
+        return f"{_WOULD_GO_OFFLINE}{_ELIGIBLE.format(name_brokers(eligible))}" if eligible else _WOULD_GO_OFFLINE
     return None
 
 
