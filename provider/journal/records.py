@@ -501,6 +501,7 @@ THROTTLE_LEASES: Noun[LeaseKey, ThrottleLease] = Noun("throttle_leases", Throttl
 PENDING_REPLICAS: Noun[TopicPartition, PendingReplicas] = Noun("pending_replicas", PendingReplicas, parse_partition)
 #: By the digest of the plan.
 SKIPPED_PARTITIONS: Noun[str, SkippedPartitions] = Noun("skipped_partitions", SkippedPartitions)
+#: By the digest of the plan, a slash, and a number.
 RELEASED_THROTTLES: Noun[str, ReleasedThrottles] = Noun("released_throttles", ReleasedThrottles)
 TASK_REQUESTS: Noun[str, TaskRequest] = Noun("task_requests", TaskRequest)
 #: By the event that its execution is: "request" or "cancel".

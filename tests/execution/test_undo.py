@@ -125,7 +125,7 @@ def test_a_throttle_that_was_released_and_is_set_is_found_as_long_as_its_plan_is
     settings[key] = "1:4,3:3"  # the second is somebody else's
     found = verify_undone(world.simulator, world.journal, world.digest)
     assert (found.ok, found.throttles) == (False, (f"{key} of t has 1:4",))
-    assert len(world.journal.rows(RELEASED_THROTTLES).all()) == 2, "the plan's, and its rollback's"
+    assert len(world.journal.rows(RELEASED_THROTTLES).all()) == 3, "two of the plan's, and its rollback's"
     world.simulator.now_ms += 366 * 86_400_000
     purge_old_plans(world.journal, RULES)
     assert world.journal.rows(RELEASED_THROTTLES).all() == []

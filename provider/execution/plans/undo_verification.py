@@ -313,7 +313,7 @@ def _find_remaining_throttles(
     leased = {(plan, key.name, e) for key, of in leases.items() for plan, several in of.items() for e in several}
     others = {(topic, entry) for plan, topic, entry in leased if plan not in plans}
     set_by_us = {(topic, entry) for plan, topic, entry in leased if plan in plans}
-    for row in filter(None, map(journal.rows(RELEASED_THROTTLES).get, plans)):
+    for row in (row for row in journal.rows(RELEASED_THROTTLES).all() if row.key.partition("/")[0] in plans):
         set_by_us |= {(topic, entry) for topic, several in row.value.entries.items() for entry in several}
     lists, unreadable = readable_topic_configs(cluster, sorted({topic for topic, _ in set_by_us}), keys, own_only=True)
     # As long as a lease is recorded, its entries count as set.

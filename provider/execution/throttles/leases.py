@@ -48,7 +48,7 @@ from kafka_steward.execution.throttles.rates import (
     rates_in_force,
     stricter_external_rates,
 )
-from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
+from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, event_number
 from kafka_steward.journal.records import (
     RELEASED_THROTTLES,
     THROTTLE_LEASES,
@@ -392,12 +392,11 @@ class ThrottleLeases:
 
     def _record_released(self, released: Mapping[str, Collection[str]]) -> None:
         """Record what is released in the lists of these topics. The verification of a rollback looks for it."""
-        rows = self._journal.rows(RELEASED_THROTTLES)
-        row = rows.get(self._plan)
-        known = {} if row is None else row.value.entries
-        more = {topic: tuple(sorted({*known.get(topic, ()), *several})) for topic, several in released.items()}
-        if not more.items() <= known.items():
-            rows.put_all({self._plan: ReleasedThrottles({**known, **more})}, {} if row is None else {self._plan: row})
+        entries = {topic: tuple(sorted(several)) for topic, several in sorted(released.items())}
+        if entries:
+            # The same release, repeated after a crash, has the same key, and is recorded already.
+            key = f"{self._plan}/{event_number(self._plan, entries)}"
+            self._journal.rows(RELEASED_THROTTLES).put(key, ReleasedThrottles(entries), None)
 
     def _remove_lease_entries(self, removed: Mapping[LeaseKey, Collection[str]]) -> None:
         """Remove released entries from the leases, and delete those without any other.
