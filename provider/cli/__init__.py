@@ -163,7 +163,7 @@ _PLAN = Arg(("plan",), help="Its digest, or a prefix of it", metavar="PLAN")
 
 _PLAN_SHOWN = Arg(
     ("plan",),
-    help="Its digest, or a prefix of it; default: the newest that has not ended, else the newest",
+    help="Its digest, or a prefix of it, or a file; default: the newest that has not ended, else the newest",
     nargs="?",
     metavar="PLAN",
 )
@@ -246,8 +246,9 @@ class _LazyCommand:
     looks: bool
 
     def __call__(self, arguments: Namespace) -> None:
+        arguments.shows_file = self.function == "show.show_plan" and Path(arguments.plan or "").is_file()
         try:
-            if self._is_direct(arguments):
+            if self._is_direct(arguments) or (arguments.shows_file and not arguments.cluster):
                 self._run_quietly(arguments)
             else:
                 from airflow.utils.cli import suppress_logs_and_warning
@@ -262,7 +263,7 @@ class _LazyCommand:
         """Return whether the cluster is named by its brokers. Raises SystemExit if it cannot be."""
         given = arguments.bootstrap_server is not None
         fault = ""
-        if given and not self.looks:
+        if given and not (self.looks or arguments.shows_file):
             fault = (
                 "this command needs an Airflow connection, which names a journal: what Kafka Steward changes is kept "
                 "there, to be shown, cancelled and rolled back. Create one (airflow connections add CONN_ID "
@@ -307,6 +308,10 @@ def _build_verb(
 
 
 _ON = "--cluster kafka_production"
+
+_SHOW = """\
+A file is read as `apply` reads it, and needs neither a connection nor a journal. With --cluster, or with
+--bootstrap-server, the replicas that the partitions have now stand beside it, and what would change."""
 
 _HEALTH = """\
 What the DAG `health` measures: partitions that are under-replicated (replicas that a reassignment is adding do not
@@ -424,7 +429,12 @@ def _build_show_verbs() -> tuple[ActionCommand, ...]:
         ),
         _build_verb("plans", "The newest plans", "show.list_plans", (limit,), examples=[f"plans --limit 5 {_ON}"]),
         _build_verb(
-            "show", "One plan, partition by partition", "show.show_plan", (_PLAN_SHOWN,), examples=["show 3f2a91c0"]
+            "show",
+            "One plan, or a file of kafka-reassign-partitions, partition by partition",
+            "show.show_plan",
+            (_PLAN_SHOWN,),
+            examples=["show 3f2a91c0", "show reassignment.json"],
+            details=_SHOW,
         ),
         _build_verb(
             "audit",

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from kafka_steward.assignment import TopicPartition, begin_with_brokers, counted, name_some
+from kafka_steward.assignment import Assignment, TopicPartition, begin_with_brokers, counted, name_some
 from kafka_steward.cli import Exit
 from kafka_steward.cli.document_facts import document_facts, document_lines
 from kafka_steward.cli.verb import CommandContext, print_error
@@ -55,6 +55,7 @@ from kafka_steward.journal.observed import ProofSummary
 from kafka_steward.journal.records import WRITTEN, MoveRow, PlanRecord, PlanStatus
 from kafka_steward.journal.render import Table, audit_table, moves_table, plan_lines, plans_table
 from kafka_steward.journal.store import Journal
+from kafka_steward.planning.files.reassignment import parse_reassignment, read_assignment
 from kafka_steward.rack_rule import rack_left_sentence
 from kafka_steward.settings import Settings
 
@@ -368,7 +369,10 @@ def _print_extent(call: CommandContext, count: int, what: str, hint: str = "") -
 
 
 def show_plan(call: CommandContext) -> None:
-    """Print one plan with its moves, and the partitions that it leaves as they are."""
+    """Print one plan with its moves, and the partitions that it leaves as they are; or the reassignment of a file."""
+    if call.arguments.shows_file:
+        _show_file(call)
+        return
     with call.journal() as journal:
         record = _find_shown(journal, call.arguments.plan)
         rows = journal.plans.rows(record.digest)
@@ -385,6 +389,38 @@ def show_plan(call: CommandContext) -> None:
         facts = {**plan_facts(record, external), "moves": moves, "not_planned": _not_planned(proof)}
         facts["left_alone"] = [asdict(each) for each in alone]
         call.out.print_facts(facts, [*lines, *_not_planned_lines(proof)])
+
+
+def _show_file(call: CommandContext) -> None:
+    targets = parse_reassignment(read_assignment(call.arguments.plan, "reassignment"))
+    now: Mapping[TopicPartition, Partition] | None = None
+    if call.arguments.cluster or call.direct:
+        with call.open() as opened:
+            now = opened.cluster.snapshot(sorted({name.topic for name in targets})).partitions
+    rows = [_target_facts(name, target, now) for name, target in sorted(targets.items())]
+    columns = tuple(rows[0]) if rows else ()
+    call.out.print_rows(rows, Table(columns, [tuple(_cell_text(row[name]) for name in columns) for row in rows]))
+    if now is None:
+        print_error(f"{counted(len(rows), 'partition')}; with --bootstrap-server or --cluster, what they have now.")
+    else:
+        changed = sum(bool(row["change"]) for row in rows)
+        print_error(f"{changed} of {counted(len(rows), 'partition')} would change.")
+
+
+def _target_facts(
+    name: TopicPartition, target: Assignment, now: Mapping[TopicPartition, Partition] | None
+) -> dict[str, Any]:
+    facts = {"topic": name.topic, "partition": name.partition, "replicas": list(target)}
+    if now is None:
+        return facts
+    current = now.get(name)
+    has = () if current is None else current.target
+    change = "replicas" if {*has} != {*target} else "order" if has != target else ""
+    return {**facts, "now": list(has), "change": "there is no such partition" if current is None else change}
+
+
+def _cell_text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _find_shown(journal: Journal, named: str | None) -> PlanRecord:

@@ -47,7 +47,9 @@ def test_airflow_gets_the_verbs_as_they_are_declared() -> None:
 
 
 def arguments_of(**given: str | None) -> Namespace:
-    return Namespace(**{"cluster": None, "bootstrap_server": None, "command_config": None, "verbose": True, **given})
+    return Namespace(
+        **{"cluster": None, "bootstrap_server": None, "command_config": None, "plan": None, "verbose": True, **given}
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in VERBS if name[0] not in LOOKING], ids=" ".join)

@@ -729,3 +729,30 @@ def test_health_is_in_numbers_and_a_cluster_that_is_not_well_has_exit_code_1(
     assert found["under_replicated_partitions"] == len(found["named"]["under_replicated"]) == behind > 0
     assert "Broker 1 is down." in found["sentence"]
     assert "A healthy cluster has none of these: under replicated partitions" in printed.err
+
+
+def test_a_file_is_shown_without_a_cluster_and_beside_what_a_cluster_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene = new_scene(monkeypatch, tmp_path)
+    (first, second, *_) = scene.replicas()
+    path = scene.file({"topic": "t", "partition": 0, "replicas": [*first[1:], first[0]]}, "t-1: 9", "t-77: 12")
+    assert run("show", path, "--output", "json") == Exit.DONE
+    alone = json.loads(capsys.readouterr().out)
+    assert [row["replicas"] for row in alone] == [[*first[1:], first[0]], [9], [1, 2]]
+    assert scene.call("show", path, "--output", "json") == Exit.DONE
+    printed = capsys.readouterr()
+    rows = json.loads(printed.out)
+    assert [row["change"] for row in rows] == ["order", "replicas", "there is no such partition"]
+    assert [row["now"] for row in rows] == [[*first], [*second], []]
+    assert printed.err == "3 of 3 partitions would change.\n"
+
+
+def test_a_file_with_faults_is_refused_with_all_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "reassignment.json"
+    entries = [{"topic": "t", "partition": 0, "replicas": [1, 1]}, {"topic": "t", "partition": -1, "replicas": [1]}]
+    path.write_text(json.dumps({"version": 1, "partitions": entries}))
+    assert run("show", str(path)) == Exit.FAILED
+    said = capsys.readouterr().err
+    assert "t-0" in said
+    assert "-1" in said
