@@ -27,10 +27,13 @@ Value = TypeVar("Value")
 class Place(ABC):
     """Brokers 1 to 4 in racks a, b, c, a; one topic's name; and a hand for what the port cannot do."""
 
-    def __init__(self, port: TopicAdminPort, mode: str, topic: str, *, wedges: bool) -> None:
+    def __init__(self, port: TopicAdminPort, mode: str, topic: str, version: str) -> None:
         self.port, self.mode, self.topic = port, mode, topic
-        #: Whether a move that is reverted by its originals stays in flight: with KRaft, since Kafka 4.3.
-        self.wedges = wedges
+        since = tuple(map(int, version.split(".")[:2])) if mode == "kraft" else (0, 0)
+        #: Whether a move that is reverted by its originals stays in flight.
+        self.wedges = since >= (4, 3)
+        #: Whether a broker that is down is listed, as fenced (KIP-1073).
+        self.lists_dead = since >= (4, 0)
 
     @abstractmethod
     def create(self, *replicas: Assignment, size: int = 0) -> None:
@@ -225,7 +228,7 @@ class ClusterContract:
         name, led = TopicPartition(place.topic, 0), TopicPartition(place.topic, 1)
         place.kill(4)
         place.eventually(lambda: same(place.port.snapshot().live, {1, 2, 3}))
-        assert (4 in place.port.snapshot().brokers) == (place.mode == "kraft")
+        assert (4 in place.port.snapshot().brokers) == place.lists_dead
         place.eventually(lambda: same((shown(place, 1).isr, shown(place, 1).under_replicated), ({2, 3}, True)))
         assert set(place.port.log_dirs([1, 4])) == {1}
         rate = {4: [ConfigChange(ThrottleSide.FOLLOWER.rate_key, ConfigOp.SET, "1000")]}

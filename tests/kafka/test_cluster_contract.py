@@ -24,8 +24,7 @@ class RealPlace(Place):
     """Brokers of a sandbox."""
 
     def __init__(self, sandbox: Sandbox, port: KafkaCluster, topic: str) -> None:
-        wedges = sandbox.mode == "kraft" and sandbox.version >= "4.3"
-        super().__init__(port, sandbox.mode, topic, wedges=wedges)
+        super().__init__(port, sandbox.mode, topic, sandbox.version)
         self._sandbox, self._cluster = sandbox, port
 
     def create(self, *replicas: Assignment, size: int = 0) -> None:
@@ -52,7 +51,7 @@ class SimulatedPlace(Place):
     def __init__(self, mode: str) -> None:
         self._simulator = Simulator.of("1a 2b 3c 4a", mode=mode, bandwidth=FAST_BYTES_PER_S)
         self._simulator.disks[4] = {"/disk-1": 10**9, "/disk-2": 10**9}
-        super().__init__(self._simulator, mode, "t", wedges=mode == "kraft")
+        super().__init__(self._simulator, mode, "t", "4.3")
 
     def create(self, *replicas: Assignment, size: int = 0) -> None:
         self._simulator.create(self.topic, replicas, size=size)
