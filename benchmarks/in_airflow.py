@@ -16,6 +16,8 @@ from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowDag
 
 _ENDS_WITHIN_S = 900
+#: What the table calls this way.
+WAY = "DAG in Airflow"
 #: Seconds between two questions whether a run has ended. Each takes the api-server a tenth of a second on a core, which
 #: the tasks need; what is measured are the tasks' own times.
 _ASKED_EVERY_S = 10
@@ -26,7 +28,7 @@ _TASKS = {"find_failures": "find", "plan": "plan", "submit": "submit"}
 
 def heal(sandbox: Sandbox, folder: Path, partitions: int, throttle: int) -> Stages:
     """Kill a broker and let the DAG `heal` do the rest; stages are the tasks' own times."""
-    stages = Stages("DAG in Airflow", sandbox.mode, partitions)
+    stages = Stages(WAY, sandbox.mode, partitions)
     settings = {"heal_failure_interval": _GRACE_S, "throttle": throttle}
     airflow, journal_url = create_airflow(folder / "airflow", sandbox.bootstrap, **settings)
     with airflow, KafkaCluster({"bootstrap_servers": sandbox.bootstrap.split(",")}) as cluster:

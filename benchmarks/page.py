@@ -3,7 +3,7 @@
 One of three clusters has 20 brokers, a running plan with 200,000 moves and 100,000 audit rows. An Airflow whose own
 database is in SQLite, and that has nothing else to do, shows them to an admin. Each page is asked for over HTTP by one
 client, and some are opened in a real browser with an empty cache: first content, and from a click to the next page.
-Without `--browser` only HTTP is measured. `--write` puts the rows of opened pages into docs/benchmarks.md.
+Without `--browser` only HTTP is measured.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from benchmarks.report import merge_between, table
+from benchmarks.report import table
 from kafka_steward.page_address import MOUNT
 from kafka_steward.sandbox.airflow import LocalAirflow
 from tests import airflow_home  # before Airflow
@@ -191,7 +191,6 @@ def main() -> None:
     parser.add_argument("--audit-rows", type=int, default=100_000)
     parser.add_argument("--browser", action="store_true")
     parser.add_argument("--databases", nargs="+", choices=DATABASES, default=DATABASES)
-    parser.add_argument("--write", action="store_true", help="put the opened pages into docs/benchmarks.md")
     given = parser.parse_args()
     rows: list[list[str]] = []
     with tempfile.TemporaryDirectory() as work, ExitStack() as servers:
@@ -201,8 +200,6 @@ def main() -> None:
                 url = servers.enter_context(PostgresServer()).new_database()
             rows += measure(database, url, given, Path(work) / database)
     print(table(_HEAD, rows))
-    if given.write:
-        merge_between("page", _HEAD, [row for row in rows if row[1] in OPENED], keys=2)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.given import WHO, journal_of, publish_given
-from benchmarks.report import merge_between, table
+from benchmarks.report import table
 from benchmarks.ways import bounded
 from kafka_steward.assignment import Move
 from kafka_steward.cluster.client import KafkaCluster
@@ -65,8 +65,6 @@ def main() -> None:
     rows = [row for mode in options.modes for row in _of_mode(mode, sizes)]
     cells = [_cells(row) for row in rows]
     print(table(_HEAD, cells))
-    if options.write:
-        merge_between("window", _HEAD, cells, keys=2)
 
 
 def _of_mode(mode: str, sizes: Sizes) -> list[Windowed]:
@@ -134,7 +132,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--small", type=int, default=1_000_000, help="bytes in each small partition")
     parser.add_argument("--slow", type=int, default=60_000_000, help="bytes in the slow one")
     parser.add_argument("--throttle", type=int, default=1_000_000, help="bytes per second into a broker")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
     return parser
 
 

@@ -9,12 +9,13 @@ _HEAD = """# Settings
 A parameter of a run overrides the key of this name in the connection's extra, which overrides the section
 `[kafka_steward]` of `airflow.cfg` (or `AIRFLOW__KAFKA_STEWARD__<NAME>`), which overrides the default. KIP-46's dotted
 names are taken, too: `kafka.heal.chunk.size`. The forms of the DAGs have the settings that are marked *run*, and a
-DAG file may give them as its `settings`. The others are those of the watch, which a cluster has once: the connection
-and the section have them, and a DAG file that gives one is refused.
+DAG file may give them as its `settings`. The others are those of the watch, which a cluster has once.
 
 | setting | default | takes | of a run | |
 |---|---|---|---|---|
 """
+#: Ten years in seconds: a bound from here on is there to catch a wrong unit, and says nothing to a reader.
+_UNBOUNDED = 315_360_000
 
 
 def page() -> str:
@@ -31,10 +32,11 @@ def _row(name: str, setting: Setting) -> str:
 def _values(setting: Setting) -> str:
     if setting.choices:
         return ", ".join(f"`{choice}`" for choice in setting.choices)
-    if setting.low is None:
+    if setting.low is None or setting.high is None:
         return {"boolean": "true or false", "string": "a text"}[setting.json_type]
-    kind = {"integer": "whole numbers", "number": "numbers"}[setting.json_type]
-    return f"{kind} from {setting.low:g} to {setting.high:,}"
+    kind = {"integer": "whole number", "number": "number"}[setting.json_type]
+    most = f" to {setting.high:,}" if setting.high < _UNBOUNDED else ""
+    return f"{kind} from {setting.low:g}{most}"
 
 
 if __name__ == "__main__":

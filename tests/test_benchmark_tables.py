@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import carrying_out, drain, page, planner_speed, window
+from benchmarks import carrying_out, drain, planner_speed
 from benchmarks.report import merge_between, merged, table
 
 HEAD = ("mode", "work", "s")
@@ -53,8 +53,6 @@ def test_a_table_is_merged_in_its_place(tmp_path: Path) -> None:
         ("carrying out", carrying_out._SHOWN),
         ("planner", tuple(planner_speed._SHOWN.values())),
         ("drain", drain._HEAD),
-        ("window", window._HEAD),
-        ("page", page._HEAD),
     ],
 )
 def test_the_page_has_the_tables_that_the_commands_write(name: str, head: tuple[str, ...]) -> None:

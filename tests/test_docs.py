@@ -68,9 +68,9 @@ def hook() -> Callable[[str], str]:
 
 
 def test_a_link_out_of_the_site_leads_to_the_repository(hook: Callable[[str], str]) -> None:
-    text = "[a](../../README.md#your-own-tests), [b](../../provider), [c](../workflows.md)\n[d]: ../../tests\n"
+    text = "[a](../../README.md#guarantees), [b](../../provider), [c](../workflows.md)\n[d]: ../../tests\n"
     assert hook(text) == (
-        "[a](https://repo/blob/main/README.md#your-own-tests), [b](https://repo/blob/main/provider), "
+        "[a](https://repo/blob/main/README.md#guarantees), [b](https://repo/blob/main/provider), "
         "[c](../workflows.md)\n[d]: https://repo/blob/main/tests\n"
     )
 

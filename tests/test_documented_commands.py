@@ -87,8 +87,8 @@ def blocks(text: str) -> Iterator[str]:
     """The commands in the blocks of a page. A line that ends in a backslash is continued by the next one."""
     for block in re.findall(r"^ *```[^\n]*\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
-            if re.search(rf"\b{COMMAND} ", line):
-                yield line.partition(f"{COMMAND} ")[2]
+            if found := re.search(r"(?:^|(?<=[\s(]))(?:airflow )?kafka-steward (.+)", line):
+                yield found[1]
 
 
 def outside_blocks(text: str) -> str:
@@ -96,13 +96,13 @@ def outside_blocks(text: str) -> str:
 
 
 def spans(text: str) -> Iterator[str]:
-    """The commands that stand in backquotes: behind `airflow kafka-steward`, or beginning with a verb."""
+    """The commands that stand in backquotes: behind the name of our program, or beginning with a verb."""
     verbs = {each.name for each in declare_commands().subcommands}
     paragraphs = re.split(r"\n\n+|\n(?=\|)", outside_blocks(text))
-    for found in (span for each in paragraphs for span in re.findall(r"`([^`]+)`", each)):
-        span = " ".join(found.split())
-        if span.startswith(f"{COMMAND} "):
-            yield span.removeprefix(f"{COMMAND} ")
+    for quoted in (span for each in paragraphs for span in re.findall(r"`([^`]+)`", each)):
+        span = " ".join(quoted.split())
+        if found := re.fullmatch(r"(?:airflow )?kafka-steward (.+)", span):
+            yield found[1]
         elif " " in span and span.split()[0] in verbs:
             yield span
 

@@ -141,7 +141,8 @@ _ON_KAFKA = (
 
 
 def _on_kafka(mode: str, kafka: str, where: str) -> Check:
-    shown = "what is asked of a cluster, throttles, a heal, a cancel with rollback"
+    first = (mode, kafka) == ("kraft", KAFKA_KRAFT)
+    shown = "what is asked of a cluster, throttles, a heal, a cancel with rollback" if first else "the same"
     options = ("--every-case", "-m", mode, *(("--kafka", kafka) if mode == "kraft" else ()))
     return Check(where, shown, _pytest(*options, *_ON_KAFKA, versions=lambda: f"Kafka {kafka}, {_java()}"))
 

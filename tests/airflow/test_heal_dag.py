@@ -21,7 +21,7 @@ from tests.eventually import eventually
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
-#: As the README prints it, but for the connection's name.
+#: The shortest DAG file.
 THREE_LINES = """\
 from airflow_provider_kafka_steward.dags import heal
 

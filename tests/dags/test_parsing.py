@@ -63,7 +63,7 @@ def test_the_import_alone_is_enough_for_airflow(tmp_path: Path, name: str) -> No
     assert not might_contain_dag(str(file), safe_mode=True)
 
 
-#: As the README prints it for heal.
+#: The shortest DAG file.
 THREE_LINES = """\
 from airflow_provider_kafka_steward.dags import {name}
 
