@@ -144,6 +144,9 @@ def _connection_fields() -> dict[str, Any]:
             "cluster_id": _field(
                 "Cluster id", "The only Kafka cluster.id to accept. Empty: the one that answers first."
             ),
+            "controllers": _field(
+                "KRaft controllers", "host:port, several with commas: the rates of dead brokers are put back by them."
+            ),
         },
         "Journal, workspace and Spark": {
             "journal": _field("Journal", f"{_PLACES['journal'][0]} Kept secret.", format="password"),

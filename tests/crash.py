@@ -58,6 +58,7 @@ FREE = {
     "log_dirs_failures",
     "secured",
     "zookeeper_mode",
+    "changes_dead_brokers",
     "in_migration",
     "mode_text",
     "place",

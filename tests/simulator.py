@@ -71,6 +71,8 @@ class Simulator:
         self.cluster_id = "simulated"
         self.secured = False
         self.mode = mode
+        #: Whether the KRaft controllers are known.
+        self.changes_dead_brokers = False
         self.bandwidth = bandwidth
         self.now_ms = 1_000_000
         self.racks = dict(brokers)
@@ -375,8 +377,9 @@ class Simulator:
     def change_broker_configs(self, changes: Mapping[int, Sequence[ConfigChange]]) -> dict[int, ClusterError | None]:
         self._reached()
         gone = {broker: BrokerUnreachable(broker, f"Broker {broker} does not answer.") for broker in changes}
+        able = self.broker_settings.keys() if self.changes_dead_brokers else self.alive
         return {
-            broker: self._change(self.broker_settings[broker], several) if broker in self.alive else gone[broker]
+            broker: self._change(self.broker_settings[broker], several) if broker in able else gone[broker]
             for broker, several in changes.items()
         }
 

@@ -80,7 +80,8 @@ def open_cluster(config: ClusterConfig) -> KafkaCluster:
         name: min(int(given.get(name) or _REQUEST_MS), _REQUEST_MS)
         for name in ("request_timeout_ms", "bootstrap_timeout_ms")
     }
-    return KafkaCluster({**given, **limits}, expected_cluster_id=config.expected_cluster_id)
+    known = config.expected_cluster_id
+    return KafkaCluster({**given, **limits}, expected_cluster_id=known, controllers=config.controllers)
 
 
 def _lines(findings: Sequence[Finding]) -> list[str]:

@@ -26,7 +26,7 @@ from kafka_steward.cluster.connection import LOG_DIRS_TIMEOUT, validate_config
 from kafka_steward.cluster.metadata_freshness import MetadataReconciler
 from kafka_steward.cluster.state import Broker, BrokerLogDirs, Partition, Reassignment, Snapshot, without_stray_replicas
 from kafka_steward.cluster.transport import KafkaTransport, batches
-from kafka_steward.errors import ClusterError, JournalError, KafkaRefused
+from kafka_steward.errors import BrokerUnreachable, ClusterError, JournalError, KafkaRefused
 
 #: Seconds that a snapshot waits for earlier snapshots. Then it proceeds, so that a stalled cluster does not block the
 #: snapshots of other clusters.
@@ -65,12 +65,18 @@ _MIGRATION_KEPT_S, _MIGRATION_WAIT_S = 60.0, 2.0
 class KafkaCluster:
     """A connection to one Kafka cluster, used as a context manager. Create it after a fork: it owns a thread.
 
-    `config` holds kafka-python's keyword arguments (`bootstrap_servers`, `security_protocol`, …). Raises
+    `config` holds kafka-python's keyword arguments (`bootstrap_servers`, `security_protocol`, …). `controllers` are the
+    addresses of the KRaft controllers, through which the settings of dead brokers are changed (KIP-919). Raises
     ClusterUnreachable, AuthenticationFailed (immediately), WrongCluster when the servers respond with an id other than
     `expected_cluster_id`, and SettingError for an invalid configuration.
     """
 
-    def __init__(self, config: Mapping[str, Any], *, expected_cluster_id: str | None = None) -> None:
+    _controllers = ""
+
+    def __init__(
+        self, config: Mapping[str, Any], *, expected_cluster_id: str | None = None, controllers: str = ""
+    ) -> None:
+        self._controllers = controllers
         self._transport = KafkaTransport(validate_config(config), expected_cluster_id)
         self._reconciler = MetadataReconciler(orders_raise_epochs=self.zookeeper_mode)
         self._first_listed_s = math.inf
@@ -106,6 +112,15 @@ class KafkaCluster:
     def secured(self) -> bool:
         """True if clients need more than an address to connect."""
         return self._secured
+
+    def check_controllers(self) -> None:
+        """Raise ClusterUnreachable if no controller answers, and WrongCluster if they are of another cluster."""
+        self._transport.send_to_controllers(self._controllers, None)
+
+    @property
+    def changes_dead_brokers(self) -> bool:
+        """True if the settings of brokers that are down can be changed, though not read (KIP-919)."""
+        return bool(self._controllers)
 
     @property
     def zookeeper_mode(self) -> bool:
@@ -413,11 +428,26 @@ class KafkaCluster:
         Kafka accepts a change of a broker's setting at that broker only: the change of a failed broker has to wait.
         Returns when the brokers show the changes that they accepted. A broker of a ZooKeeper-mode cluster applies a
         change a moment after it accepted it, and uses the old value until then: a copy that starts immediately would
-        not be throttled.
+        not be throttled. The settings of a broker that is down are changed through the controllers, if they are known:
+        nobody can read them then.
         """
         results = self._send_broker_configs(changes, validate_only=False)
-        self._wait_for_config_changes({broker: changes[broker] for broker, error in results.items() if error is None})
+        unreachable = {broker for broker, error in results.items() if isinstance(error, BrokerUnreachable)}
+        dead = unreachable - self.live_brokers().keys() if unreachable and self._controllers else set[int]()
+        if dead:
+            results |= self._change_dead_brokers({broker: changes[broker] for broker in sorted(dead)})
+        changed = {broker for broker, error in results.items() if error is None} - dead
+        self._wait_for_config_changes({broker: changes[broker] for broker in changed})
         return results
+
+    def _change_dead_brokers(self, changes: Mapping[int, Sequence[ConfigChange]]) -> Mapping[int, ClusterError | None]:
+        by_name = {str(broker): several for broker, several in changes.items()}
+        request = partial(configs.change_configs_request, configs.BROKER, by_name)
+        try:
+            answer = self._transport.send_to_controllers(self._controllers, request)
+        except ClusterError as error:
+            return dict.fromkeys(changes, error)
+        return {int(name): refusal for name, refusal in configs.parse_config_changes(answer).items()}
 
     def change_default_broker_configs(self, changes: Sequence[ConfigChange]) -> KafkaRefused | None:
         """Change keys of the cluster-wide default of all brokers; return None, or Kafka's refusal.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,7 +26,7 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.net.selector import NetworkSelector
 
-__all__ = ["REFUSED", "AbstractTokenProvider", "CertificateRefused", "Network", "Node", "Request"]
+__all__ = ["REFUSED", "AbstractTokenProvider", "CertificateRefused", "Network", "Node", "Request", "ask_controllers"]
 
 #: A factory of requests: each attempt needs a new one, since brokers may support different versions.
 Request = Callable[[], Any]
@@ -46,6 +46,8 @@ _SERVER_SHARE = 3
 #: Milliseconds that we wait after kafka-python's own time-out. Its timer closes a stalled connection, and ours covers a
 #: connection that was never made.
 _GRACE_MS = 250
+#: Controllers answer clients since Kafka 3.7.
+_CONTROLLER_VERSION = (4, 0)
 
 
 class CertificateRefused(kafka.errors.SaslAuthenticationFailedError):  # type: ignore[misc]  # kafka-python has no types
@@ -166,6 +168,36 @@ class Network:
         self._managers.append(_ConnectionManager(net, **options))
         self._clients.append(KafkaNetClient(net=net, manager=self._managers[-1], **options))
         return self._clients[-1]
+
+
+def ask_controllers(
+    config: Mapping[str, Any], servers: str, requests: Sequence[Request], timeout_ms: int
+) -> Iterator[list[Any]]:
+    """Yield the responses to `requests` of one KRaft controller after the other (KIP-919).
+
+    Only the active controller carries out a change. A controller answers no request for metadata, with which
+    kafka-python begins: it is asked in the versions of Kafka 4.0, without a look for those that it has. Raises
+    kafka-python's error of the last one if none answers.
+    """
+    options = {**config, "bootstrap_servers": servers.split(","), "api_version": _CONTROLLER_VERSION}
+    net = NetworkSelector(**options)
+    manager = _ConnectionManager(net, **options)
+    last: Exception | None = None
+    try:
+        for controller in manager.cluster.bootstrap_brokers():
+            try:
+                asked = (partial(_send_one, manager, request(), controller.node_id, timeout_ms) for request in requests)
+                answers = [net.run(send) for send in asked]
+            except kafka.errors.KafkaError as error:
+                last = last or error
+            else:
+                last = None
+                yield answers
+    finally:
+        manager.close()
+        net.close()
+    if last is not None:
+        raise last
 
 
 async def _send_one(manager: Any, request: Any, node: int, timeout_ms: int) -> Any:

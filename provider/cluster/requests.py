@@ -45,6 +45,8 @@ INVALID_ASSIGNMENT, INVALID_REPLICATION_FACTOR = 39, 38
 #: The API key of AlterPartitionReassignments, and the first version that carries KIP-860's guard.
 FACTOR_GUARD = (45, 1)
 
+#: The kind of endpoints that DescribeCluster is asked for.
+_CONTROLLERS = 2
 #: Kafka's own limit of partitions in a response to DescribeTopicPartitions.
 _MOST_DESCRIBED = 2000
 
@@ -102,6 +104,11 @@ def parse_live_brokers(response: Any) -> dict[int, Broker]:
 def describe_cluster_request() -> Any:
     """Return the request for all brokers, including the fenced ones of a KRaft cluster (KIP-700, KIP-1073)."""
     return DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=True)
+
+
+def describe_controllers_request() -> Any:
+    """Return the request to a KRaft controller for the id of its cluster (KIP-919)."""
+    return DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=_CONTROLLERS)
 
 
 def parse_brokers(response: Any) -> dict[int, Broker]:

@@ -21,7 +21,7 @@ import kafka.errors
 
 from kafka_steward.cluster import requests
 from kafka_steward.cluster.connection import LOG_DIRS_TIMEOUT
-from kafka_steward.cluster.network import REFUSED, Request
+from kafka_steward.cluster.network import REFUSED, Request, ask_controllers
 from kafka_steward.cluster.session import Session, authentication_error
 from kafka_steward.errors import (
     BrokerUnreachable,
@@ -140,6 +140,29 @@ class KafkaTransport:
         False while there is no connection to it: kafka-python then sends what the bootstrap server knows.
         """
         return self.session().supports(self._find_controller(set()), api_key, version)
+
+    def send_to_controllers(self, servers: str, request: Request | None) -> Any:
+        """Return the response of the active one of the KRaft controllers `servers`, to a change (KIP-919).
+
+        Without a request only their cluster is compared. Raises WrongCluster, before the change, if they are of another
+        cluster, and ClusterUnreachable.
+        """
+        config = {name: value for name, value in self._config.items() if name != "bootstrap_servers"}
+        describe = requests.describe_controllers_request
+        try:
+            for (described,) in ask_controllers(config, servers, [describe], self.timeout_ms):
+                self._verify_cluster_id(described.cluster_id)
+            if request is None:
+                return None
+            for (answer,) in ask_controllers(config, servers, [request], self.timeout_ms):
+                if all(each.error_code != requests.NOT_CONTROLLER for each in answer.responses):
+                    return answer
+        except kafka.errors.KafkaError as error:
+            raise ClusterUnreachable(
+                f"No KRaft controller at {servers} (controllers) answered ({_error_text(error)}); check that they run, "
+                "and that the brokers' security settings fit them."
+            ) from error
+        raise ClusterUnreachable(f"None of the controllers at {servers} is the active one; name all of them.")
 
     def send_to_each(
         self, asked: Mapping[int, Request], *, timeout_ms: int | None = None, setting: str = _TIMEOUT

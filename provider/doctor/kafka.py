@@ -118,6 +118,7 @@ def inspect_cluster(
         describe_cluster(snapshot, cluster.kafka_version, commands, mode=cluster.mode_text, racks=racks),
         *migration_findings(in_migration=cluster.in_migration),
         capability_finding(cluster.kafka_version),
+        *controller_findings(cluster, commands),
         *service_findings(snapshot, commands, balances_itself=_balances_itself(cluster, snapshot)),
         right_finding(refusals, commands),
         *(hidden_finding(topics, commands) for topics in hidden),
@@ -125,6 +126,17 @@ def inspect_cluster(
         *cordon_findings(snapshot, log_dirs, commands),
         *lagging_findings(snapshot, _topics_with_observers(cluster, snapshot), commands),
     ]
+
+
+def controller_findings(cluster: KafkaCluster, commands: Commands) -> list[Finding]:
+    """Return whether the controllers answer that the connection names; nothing if it names none."""
+    if not cluster.changes_dead_brokers:
+        return []
+    try:
+        cluster.check_controllers()
+    except ClusterError as error:
+        return [Finding("controllers", Level.FAULT, str(error), commands.show_connection())]
+    return [Finding("controllers", Level.OK, "The controllers answer: rates of dead brokers are put back at once.")]
 
 
 def describe_cluster(

@@ -39,6 +39,10 @@ class ClusterPort(Protocol):
         """True if ZooKeeper keeps this cluster's metadata; its controller is then one of the brokers."""
 
     @property
+    def changes_dead_brokers(self) -> bool:
+        """True if `change_broker_configs` also changes brokers that are down, whose settings nobody can read then."""
+
+    @property
     def in_migration(self) -> bool:
         """True if the cluster is being migrated from ZooKeeper to KRaft (KIP-866)."""
 

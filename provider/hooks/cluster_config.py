@@ -23,7 +23,7 @@ from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.settings import SETTINGS, Settings
 
 #: Keys of the extra that belong to the provider and are not fields of `Settings`.
-_PLACES = ("journal", "workspace", "spark_conn_id", "kafka_conn_id", "cluster_id")
+_PLACES = ("journal", "workspace", "spark_conn_id", "kafka_conn_id", "cluster_id", "controllers")
 #: Executors whose tasks run on the scheduler's host, in every spelling of Airflow: with an alias or a module.
 _LOCAL = re.compile(r"(^|[.:=])LocalExecutor$")
 #: Tables that occur together only in Airflow's metadata database.
@@ -69,6 +69,8 @@ class ClusterConfig:
     zookeeper: ZooKeeperOptions | None = None
     #: The connection of the Spark that makes plans; None for the worker.
     spark_conn_id: str | None = None
+    #: The KRaft controllers, through which the rates of dead brokers are put back; empty if they are not known.
+    controllers: str = ""
 
     @property
     def bootstrap(self) -> str:
@@ -117,7 +119,16 @@ def cluster_config(
         expected_cluster_id=places["cluster_id"],
         zookeeper=zookeeper,
         spark_conn_id=spark_conn_id,
+        controllers=_controllers(fields.conn_id, places["controllers"]),
     )
+
+
+def _controllers(conn_id: str, given: Any) -> str:
+    servers = [server.strip() for server in str(given or "").split(",") if server.strip()]
+    for server in servers:
+        if not re.fullmatch(r".+:[0-9]{1,5}", server):
+            raise SettingError(f"The controllers of the connection {conn_id} have {server!r}; write host:port.")
+    return ",".join(servers)
 
 
 def runs_tasks_elsewhere(executor: str) -> bool:

@@ -152,7 +152,8 @@ class StewardHook(BaseHook):
             migrations.setLevel(logging.WARNING)
         pin = ClusterIdPin(self.journal_url)
         known = self.access.expected_cluster_id or pin.get(self.access)
-        cluster = KafkaCluster(self.access.client, expected_cluster_id=known)
+        controllers = self.access.controllers
+        cluster = KafkaCluster(self.access.client, expected_cluster_id=known, controllers=controllers)
         pin.set(self.access, cluster.cluster_id)
         return cluster
 

@@ -16,7 +16,7 @@ from typing import Self
 from kafka_steward.errors import SandboxFailed
 from kafka_steward.sandbox import client
 from kafka_steward.sandbox.artifacts import find_or_install_java, kafka_jars
-from kafka_steward.sandbox.cluster_layout import ClusterLayout
+from kafka_steward.sandbox.cluster_layout import HOST, ClusterLayout
 from kafka_steward.sandbox.jvm import TOOL_S, Jvm, class_archive
 from kafka_steward.sandbox.modes import MODES
 from kafka_steward.sandbox.processes import Process, run_to_end
@@ -111,6 +111,11 @@ class Sandbox:
         """The `host:port` of the brokers that answer: a client may wait long for one that is dead or paused."""
         away = self.dead | self.paused
         return ",".join(place.address for id_, place in self._layout.brokers.items() if id_ not in away)
+
+    @property
+    def controllers(self) -> str:
+        """The controller's `host:port`, for requests by KIP-919; empty with ZooKeeper."""
+        return f"{HOST}:{self._layout.service_port}" if self.zookeeper is None else ""
 
     @property
     def zookeeper(self) -> str | None:

@@ -76,6 +76,15 @@ def test_the_leaders_side_is_throttled_when_asked_for(simulator: Simulator) -> N
     assert [of for broker, of in simulator.broker_settings.items() if broker != 1] == [{}, {}, {}]
 
 
+def test_a_dead_broker_whose_controllers_are_known_gets_its_rate_back_at_once(simulator: Simulator) -> None:
+    simulator.changes_dead_brokers = True
+    world = heal(simulator, settings=Settings(throttle=50, throttle_leaders=True))
+    world.run()
+    assert simulator.topic_settings["t"] == {}
+    assert all(of == {} for of in simulator.broker_settings.values())
+    assert world.leases() == []
+
+
 def slow(simulator: Simulator, **rules: Any) -> World:
     """Two moves in flight to brokers 4 and 1, which take their time, and one that waits."""
     for partition in simulator.topics.values():

@@ -208,6 +208,13 @@ def test_the_default_journal_is_for_executors_that_run_tasks_where_the_scheduler
     assert cluster_config(given, None, by_section, {}, HOME, executor=executor).journal == "postgresql://db/steward"
 
 
+def test_controllers_are_addresses_with_commas() -> None:
+    assert access(with_extra({"controllers": " c1:9093, c2:9093"})).controllers == "c1:9093,c2:9093"
+    assert access(with_extra({})).controllers == ""
+    with pytest.raises(SettingError, match="controllers of the connection kafka have 'c2'; write host:port"):
+        access(with_extra({"controllers": "c1:9093,c2"}))
+
+
 @pytest.mark.parametrize(
     ("extra", "sentence"),
     [

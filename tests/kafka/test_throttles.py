@@ -8,7 +8,10 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.cluster.configs import ConfigChange, ConfigOp, parse_list
+from kafka_steward.cluster.configs import BROKER, ConfigChange, ConfigOp, change_configs_request, parse_list
+from kafka_steward.doctor.findings import Commands, Level
+from kafka_steward.doctor.kafka import controller_findings
+from kafka_steward.errors import WrongCluster
 from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.throttles.leases import ThrottleLeases
 from kafka_steward.execution.throttles.rates import NO_DEMAND, ThrottleDemand, ThrottleSide
@@ -29,6 +32,10 @@ pytestmark = pytest.mark.usefixtures("clears_rates")
 @pytest.fixture
 def leases(cluster: KafkaCluster, journal: Journal) -> ThrottleLeases:
     """The leases of a plan that moves nothing."""
+    return leases_of(cluster, journal)
+
+
+def leases_of(cluster: KafkaCluster, journal: Journal) -> ThrottleLeases:
     return ThrottleLeases(
         cluster, journal, AuditedCalls(journal.audit, None), "f" * 64, attempts=lambda _: {}, who=Actor(person="ada")
     )
@@ -101,6 +108,59 @@ def test_a_rate_goes_back_to_what_it_was_and_one_that_others_changed_stays(
     assert rates(cluster, FOLLOWER, [1, 2, 3]) == {1: None, 2: 7_000_000, 3: 9_000_000}
     assert rates(cluster, ThrottleSide.LEADER, [1]) == {1: None}
     assert not any("rate" in row.key.setting for row in journal.rows(THROTTLE_LEASES).all())
+
+
+def test_the_rates_of_a_dead_broker_go_back_through_the_controllers(
+    kraft_sandbox: Sandbox, journal: Journal, topic: str
+) -> None:
+    kraft_sandbox.create_topics(topic, assignments={0: [4]})
+    servers = {"bootstrap_servers": kraft_sandbox.bootstrap, "request_timeout_ms": 6000}
+    with KafkaCluster(servers, controllers=kraft_sandbox.controllers) as cluster:
+        set_rates(cluster, FOLLOWER, {2: 7_000_000})
+        leases = leases_of(cluster, journal)
+        leases.acquire(need(topic, 2, 3), 1_000_000)
+        for broker in (2, 3):
+            kraft_sandbox.kill(broker)
+        eventually(lambda: same(set(cluster.live_brokers()), {1, 4}), within=60)
+        assert leases.release(NO_DEMAND, LIVE - {2, 3}) == []
+        assert not any("rate" in row.key.setting for row in journal.rows(THROTTLE_LEASES).all())
+        kraft_sandbox.restore()
+        eventually(lambda: same(rates(cluster, FOLLOWER, [2, 3]), {2: 7_000_000, 3: None}), within=60)
+
+
+@pytest.mark.parametrize("controllers", ["", "127.0.0.1:1"], ids=["not known", "down"])
+def test_a_dead_broker_whose_controllers_do_not_answer_keeps_its_lease(
+    kraft_sandbox: Sandbox, journal: Journal, topic: str, controllers: str
+) -> None:
+    kraft_sandbox.create_topics(topic, assignments={0: [4]})
+    servers = {"bootstrap_servers": kraft_sandbox.bootstrap, "request_timeout_ms": 3000}
+    with KafkaCluster(servers, controllers=controllers) as cluster:
+        leases = leases_of(cluster, journal)
+        leases.acquire(need(topic, 3), 1_000_000)
+        kraft_sandbox.kill(3)
+        eventually(lambda: same(set(cluster.live_brokers()), {1, 2, 4}), within=60)
+        assert leases.release(NO_DEMAND, LIVE - {3}) == [3]
+        kraft_sandbox.restore()
+        assert rates(cluster, FOLLOWER, [3]) == {3: 1_000_000}
+        assert leases.release(NO_DEMAND, LIVE) == []
+        assert rates(cluster, FOLLOWER, [3]) == {3: None}
+
+
+def test_controllers_of_another_cluster_are_refused_before_a_change(kraft_sandbox: Sandbox) -> None:
+    servers = {"bootstrap_servers": kraft_sandbox.bootstrap, "request_timeout_ms": 3000}
+    with KafkaCluster(servers, controllers=kraft_sandbox.controllers) as cluster:
+        kraft_sandbox.kill(3)
+        eventually(lambda: same(set(cluster.live_brokers()), {1, 2, 4}), within=60)
+        assert [each.level for each in controller_findings(cluster, Commands("c"))] == [Level.OK]
+        cluster._transport.cluster_id = "another"
+        (fault,) = controller_findings(cluster, Commands("c"))
+        assert "but another was expected" in fault.sentence
+        change = {"3": [ConfigChange(FOLLOWER.rate_key, ConfigOp.SET, "1")]}
+        with pytest.raises(WrongCluster):
+            cluster._transport.send_to_controllers(
+                kraft_sandbox.controllers, lambda: change_configs_request(BROKER, change)
+            )
+        kraft_sandbox.restore()
 
 
 def test_a_stricter_rate_of_somebody_is_left_alone(

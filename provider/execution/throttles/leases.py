@@ -133,9 +133,10 @@ class ThrottleLeases:
     def release(self, need: ThrottleDemand, live: frozenset[int], *, lists: bool = True) -> list[int]:
         """Release every lease of this plan that `need` does not name; return the brokers whose rate is still leased.
 
-        A broker's configuration can be changed only while the broker is live. The lease of a dead broker stays recorded
-        and is released later. So does that of a topic whose settings Kafka does not let us read or change: see
-        `refusals`. Without `lists`, the entries in the topics' lists are left to a later call.
+        A broker's configuration can be changed only while the broker is live, or through the controllers, if they are
+        known (KIP-919). Else the lease of a dead broker stays recorded and is released later. So does that of a topic
+        whose settings Kafka does not let us read or change: see `refusals`. Without `lists`, the entries in the topics'
+        lists are left to a later call.
         """
         unreleased = []
         for side in ThrottleSide:
@@ -273,7 +274,10 @@ class ThrottleLeases:
             if (int(name), side) not in need.brokers
         }
         able = sorted(mine.keys() & live)
-        reached = self._cluster.broker_rates(able, [side.rate_key])[side.rate_key] if able else {}
+        reached = dict(self._cluster.broker_rates(able, [side.rate_key])[side.rate_key]) if able else {}
+        if self._cluster.changes_dead_brokers:
+            # Nobody can read the rate of a broker that is down: it is taken to be the one that we set last.
+            reached |= {broker: BrokerRate(mine[broker].ours, None) for broker in mine.keys() - live}
         changes, before, gone = {}, {}, {}
         for broker, shown in reached.items():
             lease = mine[broker]
