@@ -86,7 +86,8 @@ class FindFailuresOperator(StewardOperator):
                 notify(self.on_not_healable, context, "not_healable", facts)
                 raise AirflowFailException(printable(verdict.sentence))
             if not failed:
-                skip_downstream(self, context, f"Nothing is to be healed now. {verdict.sentence}")
+                at_once = " To heal before that, run this with ignore_grace." if verdict.waiting else ""
+                skip_downstream(self, context, f"Nothing is to be healed now. {verdict.sentence}{at_once}")
             if disabled:
                 skip_downstream(self, context, f"Nothing is healed while reassignments are disabled {disabled}.")
             self.log.info("%s", printable(sentence))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import uuid
 from collections.abc import Collection
 from typing import Any
@@ -135,13 +137,20 @@ def _report_disabled(call: CommandContext, disabled: str) -> Exit:
 
 def _help_with_others(foreground: Foreground, document: Any) -> str:
     """Return the commands for partitions of the document that somebody else moves; empty without any."""
-    moving = foreground.opened.cluster.reassignments().keys() & read_reassignment(document)[0].keys()
-    if not moving:
+    call, cluster = foreground.call, foreground.opened.cluster
+    flights = cluster.reassignments()
+    moving = min(flights.keys() & read_reassignment(document)[0].keys(), default=None)
+    if moving is None:
         return ""
-    call = foreground.call
+    entry = {"topic": moving.topic, "partition": moving.partition, "replicas": list(flights[moving].target)}
+    file = shlex.quote(json.dumps({"version": 1, "partitions": [entry]}))
+    # Without the last option, Kafka's tool also removes the throttles of our plans.
+    cancel = "--cancel --reassignment-json-file cancel.json --preserve-throttles"
     return (
-        f" To follow it: {call.command_line(f'partitions --reassigning-partitions --topic {min(moving).topic}')}; to "
-        f"cancel all that is in flight, of plans and of others: {call.command_line('cancel --all')}."
+        f" To follow it: {call.command_line(f'partitions --reassigning-partitions --topic {moving.topic}')}; to cancel "
+        f"{moving} alone: echo {file} > cancel.json && kafka-reassign-partitions.sh "
+        f"{call.connection(cluster.live_brokers())} {cancel}; to cancel all that is in flight, of plans and of others: "
+        f"{call.command_line('cancel --all')}."
     )
 
 

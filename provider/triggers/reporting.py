@@ -115,7 +115,8 @@ def progress_line(progress: Progress) -> str:
 def transferred_text(progress: Progress) -> str:
     """Return the copied bytes, all bytes and the rate: `48.0 of 192.0 MB at 9.6 MB/s`. Empty without bytes. Pure.
 
-    With a throttle, that is beside the rate: `(at most 10.0 MB/s into each broker)`.
+    With a throttle, that is beside the rate: `(at most 10.0 MB/s into each broker)`; or a stricter rate of others, the
+    strictest at a broker that is copied to.
     """
     if not progress.bytes_total:
         return ""
@@ -123,8 +124,15 @@ def transferred_text(progress: Progress) -> str:
     text = f"{progress.bytes_done / unit:.1f} of {progress.bytes_total / unit:.1f} {name}"
     if not progress.bytes_per_s:
         return text
-    unit, name = _unit_of(progress.throttle)
-    limit = f" (at most {progress.throttle / unit:.1f} {name}/s into each broker)" if progress.throttle else ""
+    rates = [(progress.throttle, "each broker")] if progress.throttle else []
+    rates += [
+        (rate.bytes_per_s, "each broker" if rate.for_all else f"broker {rate.broker}")
+        for rate in progress.external_rates
+        if progress.throttle and rate.side.value == "follower"
+    ]
+    least, where = min(rates, default=(0, ""))
+    unit, name = _unit_of(least)
+    limit = f" (at most {least / unit:.1f} {name}/s into {where})" if where else ""
     return f"{text} at {progress.bytes_per_s / 1e6:.1f} MB/s{limit}"
 
 

@@ -127,7 +127,10 @@ WRONG: list[tuple[Any, str]] = [
         (
             "The partition t-2 is already being reassigned; wait until that has completed, or cancel it first. To "
             "follow it: airflow kafka-steward partitions --reassigning-partitions --topic t --cluster "
-            "kafka_simulated; to cancel all that is in flight, of plans and of others: airflow kafka-steward cancel "
+            'kafka_simulated; to cancel t-2 alone: echo \'{"version": 1, "partitions": [{"topic": "t", "partition": 2, '
+            '"replicas": [4, 1, 2]}]}\' > cancel.json && kafka-reassign-partitions.sh --bootstrap-server '
+            "127.0.0.1:9001,127.0.0.1:9002 --cancel --reassignment-json-file cancel.json --preserve-throttles; to "
+            "cancel all that is in flight, of plans and of others: airflow kafka-steward cancel "
             "--all --cluster kafka_simulated."
         ),
     ),
@@ -556,6 +559,13 @@ DOWN = JournalUnreachable("The journal does not answer.")
 )
 def test_what_stands_beside_the_bar(changes: dict[str, Any], text: str) -> None:
     assert bar_text(replace(HALF, **changes)) == text
+
+
+@pytest.mark.parametrize(("for_all", "where"), [(False, "broker 3"), (True, "each broker")])
+def test_the_strictest_rate_of_others_is_the_limit_that_stands_beside_the_speed(*, for_all: bool, where: str) -> None:
+    rates = tuple(ExternalRate(3 + n, ThrottleSide.FOLLOWER, 10**7 * (2 + n), for_all) for n in range(3))
+    limited = replace(HALF, throttle=50_000_000, external_rates=rates)
+    assert f"MB/s (at most 20.0 MB/s into {where})" in bar_text(limited)
 
 
 class Terminal(io.StringIO):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -83,6 +84,9 @@ def test_all_that_failed_unless_it_is_narrowed(found: Found) -> None:
 def test_nothing_to_heal_is_skipped_with_the_reason(found: Found) -> None:
     with pytest.raises(AirflowSkipException, match=r"Nothing is to be healed now\. So it is\."):
         found(verdict(), on_failure_detected=lambda _: pytest.fail("nothing was detected"))
+    waits = replace(verdict(), waiting={3: 5_000})
+    with pytest.raises(AirflowSkipException, match=r"So it is\. To heal before that, run this with ignore_grace\.$"):
+        found(waits)
     with pytest.raises(AirflowSkipException, match=r"Nothing is to be healed now"):
         found(verdict(3), brokers=[9])
 
