@@ -9,8 +9,22 @@ from collections.abc import Sequence
 _SERVERS = 2
 
 
-def command_line(words: str, conn_id: str | None) -> str:
-    """Return our command for the cluster behind `conn_id`; without one, for that of the default connection."""
+#: The verbs that need no connection, and so no Airflow: they change nothing, and show little of a journal.
+_LOOKING = ("doctor", "health", "partitions", "plan", "status")
+
+
+def looks_without_connection(words: str) -> bool:
+    """Return whether the command line `words`, without the program, needs no connection."""
+    return words.split(maxsplit=1)[0] in _LOOKING
+
+
+def command_line(words: str, conn_id: str | None, direct: str = "") -> str:
+    """Return our command for the cluster behind `conn_id`; without one, for that of the default connection.
+
+    A command that only looks names the cluster by the options `direct`, if there are any.
+    """
+    if direct and looks_without_connection(words):
+        return f"kafka-steward {words} {direct}"
     cluster = f" --cluster {shlex.quote(conn_id)}" if conn_id else ""
     return f"airflow kafka-steward {words}{cluster}"
 

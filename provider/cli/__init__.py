@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka_steward.assignment import Operation
 from kafka_steward.cli.declarations import ActionCommand, Arg, GroupCommand, to_airflow
+from kafka_steward.commands import looks_without_connection
 from kafka_steward.journal.audit import Action
 from kafka_steward.planning.files.options import GIVEN_OPTIONS, REQUIRED, PlannerOption
 
@@ -200,9 +201,6 @@ _CLUSTER = Arg(
     dest="cluster",
 )
 
-#: The verbs that need no connection, and so no Airflow: they change nothing, and show little of a journal.
-_LOOKING = ("doctor", "health", "partitions", "plan", "status")
-
 _BOOTSTRAP = ("--bootstrap-server",)
 
 _COMMAND_CONFIG = ("--command-config",)
@@ -233,11 +231,6 @@ _OUTPUT = Arg(
 )
 
 
-def looks_without_connection(words: str) -> bool:
-    """Return whether the command line `words`, without the program, needs no connection."""
-    return words.split(maxsplit=1)[0] in _LOOKING
-
-
 @dataclass(frozen=True)
 class _LazyCommand:
     """The function `module.name` of this package, which is imported when it is called."""
@@ -265,10 +258,9 @@ class _LazyCommand:
         fault = ""
         if given and not (self.looks or arguments.shows_file):
             fault = (
-                "this command needs an Airflow connection, which names a journal: what Kafka Steward changes is kept "
-                "there, to be shown, cancelled and rolled back. Create one (airflow connections add CONN_ID "
-                "--conn-type kafka_steward --conn-host HOST --conn-port PORT), and give --cluster CONN_ID instead of "
-                "--bootstrap-server"
+                f"this command needs an Airflow connection, which names a journal: {self._use_of_journal(arguments)}. "
+                "Create one (airflow connections add CONN_ID --conn-type kafka_steward --conn-host HOST --conn-port "
+                "PORT), and give --cluster CONN_ID instead of --bootstrap-server"
             )
         elif given and arguments.cluster:
             fault = "--cluster and --bootstrap-server name a cluster twice; give one of them"
@@ -278,6 +270,13 @@ class _LazyCommand:
             print(f"{fault[0].upper()}{fault[1:]}.", file=sys.stderr)
             raise SystemExit(Exit.USAGE)
         return given
+
+    def _use_of_journal(self, arguments: Namespace) -> str:
+        if self.function == "throttles.list_leftover_throttles" and not arguments.remove:
+            return "without it, our own throttles cannot be told from those of others"
+        if re.search(r"\.(list|show|verify)_", self.function):
+            return "it reads what is kept there"
+        return "what Kafka Steward changes is kept there, to be shown, cancelled and rolled back"
 
     def _run_quietly(self, arguments: Namespace) -> None:
         if not arguments.verbose:

@@ -40,14 +40,13 @@ def diagnose(call: CommandContext) -> Exit:
 
 def find_directly(direct: DirectAccess) -> list[Finding]:
     """Return the findings about a cluster, and about the Spark of this machine, without a connection."""
-    look = f"kafka-steward status {direct.options}"
     try:
         config = direct.access
     except SettingError as error:
-        return [Finding("connection", Level.FAULT, str(error), look)]
-    commands = Commands.of(config.conn_id, config.client, config.bootstrap)
+        return [Finding("connection", Level.FAULT, str(error), f"kafka-steward status {direct.options}")]
+    commands = Commands.of(config.conn_id, config.client, config.bootstrap, direct.options)
     checks = [
-        Check("kafka", lambda: _inspect_kafka(config, commands), look),
+        Check("kafka", lambda: _inspect_kafka(config, commands), commands.steward("status")),
         Check("spark", lambda: inspect_local_spark(os.environ), repair_command()),
     ]
     unchecked = (

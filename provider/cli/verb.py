@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from kafka_steward.cli import Exit, looks_without_connection
+from kafka_steward.cli import Exit
 from kafka_steward.cluster.state import Broker
 from kafka_steward.commands import command_line
 from kafka_steward.doctor.findings import Commands
@@ -155,9 +155,7 @@ class CommandContext:
         """Return a command line for the same cluster, which the user may run next."""
         if self.direct is None:
             return command_line(words, self.arguments.cluster)
-        if looks_without_connection(words):
-            return f"kafka-steward {words} {self.direct.options}"
-        return command_line(words, self.direct.access.conn_id)
+        return command_line(words, self.direct.access.conn_id, self.direct.options)
 
 
 #: The function of a verb. Raises StewardError, whose text is one message; None means that the request was completed.

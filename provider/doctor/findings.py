@@ -96,20 +96,22 @@ class Commands:
     """Commands for the cluster behind `conn_id`, whose bootstrap servers are `servers`.
 
     `principal` is the user as which Kafka knows us. With `secured`, Kafka's own tools need a file of client settings.
+    `direct` are the options by which the command line named the cluster instead, if it did.
     """
 
     conn_id: str
     servers: str = "SERVERS"
     principal: str = _UNKNOWN
     secured: bool = False
+    direct: str = ""
 
     @classmethod
-    def of(cls, conn_id: str, client: Mapping[str, Any], servers: str) -> Commands:
+    def of(cls, conn_id: str, client: Mapping[str, Any], servers: str, direct: str = "") -> Commands:
         """Return the commands for a cluster that is reached by the configuration `client` of a Kafka client."""
         protocol = str(client.get("security_protocol", "PLAINTEXT"))
         user = client.get("sasl_plain_username") if protocol.startswith("SASL") else None
         principal = str(user) if user else _ANONYMOUS if protocol == "PLAINTEXT" else _UNKNOWN
-        return cls(conn_id, servers, principal, protocol != "PLAINTEXT")
+        return cls(conn_id, servers, principal, protocol != "PLAINTEXT", direct)
 
     def reaching(self, live: Mapping[int, Broker]) -> Commands:
         """Return the commands with the addresses of these live brokers."""
@@ -117,7 +119,7 @@ class Commands:
 
     def steward(self, words: str) -> str:
         """Return a command of our own for this cluster."""
-        return command_line(words, self.conn_id)
+        return command_line(words, self.conn_id, self.direct)
 
     def grant(self, resource: str, operation: str) -> str:
         """Return the command that grants us `operation`; `resource` is an option of kafka-acls, such as `--cluster`."""

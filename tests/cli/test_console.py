@@ -17,6 +17,7 @@ from kafka_steward.cli import Exit, declare_commands, get_kafka_steward_commands
 from kafka_steward.cli.console import build_parser
 from kafka_steward.cli.declarations import ActionCommand
 from kafka_steward.cli.direct import DirectAccess, read_command_config
+from kafka_steward.doctor.findings import Commands
 from kafka_steward.errors import SettingError
 from kafka_steward.sandbox import Sandbox, start
 
@@ -48,7 +49,7 @@ def test_airflow_gets_the_verbs_as_they_are_declared() -> None:
 
 def arguments_of(**given: str | None) -> Namespace:
     return Namespace(
-        **{"cluster": None, "bootstrap_server": None, "command_config": None, "plan": None, "verbose": True, **given}
+        **dict.fromkeys(("cluster", "bootstrap_server", "command_config", "plan", "remove")) | {"verbose": True} | given
     )
 
 
@@ -63,6 +64,18 @@ def test_a_verb_that_needs_a_journal_says_why_it_needs_a_connection(
     said = capsys.readouterr().err
     assert "needs an Airflow connection, which names a journal" in said
     assert "airflow connections add CONN_ID --conn-type kafka_steward" in said
+    reads = name[-1] in {"plans", "show", "audit", "pending", "list"} or name == ("queue", "verify")
+    why = (
+        "it reads what is kept" if reads else "without it, our own" if name == ("throttles",) else "what Kafka Steward"
+    )
+    assert f"which names a journal: {why}" in said
+
+
+def test_a_command_that_is_suggested_names_the_cluster_as_the_user_did_if_it_only_looks() -> None:
+    commands = Commands.of("CONN_ID", {}, "b1:9092", "--bootstrap-server b1:9092")
+    look = commands.steward("partitions --unavailable-partitions")
+    assert look == "kafka-steward partitions --unavailable-partitions --bootstrap-server b1:9092"
+    assert commands.steward("throttles") == "airflow kafka-steward throttles --cluster CONN_ID"
 
 
 @pytest.mark.parametrize(
