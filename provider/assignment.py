@@ -249,12 +249,22 @@ def last_in_sync(replicas: Assignment, isr: Collection[int], serving: Collection
     `serving` are the brokers with a live replica: they are there already. Eligible leader replicas (KIP-966) leave the
     ISR, which may then be empty: give both, where they are known.
     """
-    away = [broker for broker in replicas if broker not in serving] or [*replicas]
-    return [broker for broker in away if broker in isr] or away
+    away = [broker for broker in replicas if broker not in serving]
+    return [broker for broker in away or replicas if broker in isr] or away
 
 
-def name_last_in_sync(brokers: Collection[int]) -> str:
-    """Return the same brokers for a sentence; they may be unknown."""
+def bring_back(brokers: Collection[int], live: Collection[int]) -> str:
+    """Return a clause: to bring back one of these, of which those in `live` have the replica in a failed log directory.
+
+    `brokers` are the last in sync, and may be unknown.
+    """
+    away, disks = ([broker for broker in brokers if (broker in live) is there] for there in (False, True))
+    ways = [f"bring back {_name_one_of(away)} with its data"] if away or not disks else []
+    ways += [f"restore the failed log directory of {_name_one_of(disks)}"] if disks else []
+    return ", or ".join(ways)
+
+
+def _name_one_of(brokers: Collection[int]) -> str:
     if not brokers:
         return "one of its brokers"
     return f"{'one of its' if len(brokers) > 1 else 'its'} {name_brokers(brokers)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,7 @@ from kafka_steward.cli import Exit
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.cluster.health import failed_log_dirs, failed_paths_text
 from kafka_steward.cluster.state import Snapshot
-from kafka_steward.errors import PlanError, RequestError
+from kafka_steward.errors import PlanError, RequestError, SlotTaken
 from kafka_steward.execution.announcements import restart_clause, restarting_brokers
 from kafka_steward.execution.cluster_queries import cordoned_brokers as cordoned_now
 from kafka_steward.execution.failures.records import last_racks, read_failures, read_log_dir_failures
@@ -36,11 +36,13 @@ from kafka_steward.execution.plans.report import (
     held_sentence,
     partitions_in_need,
     plan_tables,
+    racks_in_need,
     racks_sentence,
     staying_sentence,
     stricter_rates,
 )
 from kafka_steward.execution.plans.requests import no_op_reason, planner_options
+from kafka_steward.execution.plans.slot import current_plans
 from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot, unknown_racks_message
 from kafka_steward.execution.throttles.leftovers import read_external_rates
 from kafka_steward.execution.throttles.rates import ExternalRate, external_rates_message
@@ -49,6 +51,7 @@ from kafka_steward.execution.watch.failures import decide_disk_outage, decide_ou
 from kafka_steward.given_targets import CurrentPartition, TargetCheck
 from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal import paths
+from kafka_steward.journal.records import PlanRecord
 from kafka_steward.journal.render import Table
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.checker.check import check
@@ -64,6 +67,7 @@ from kafka_steward.planning.files.formats import (
 from kafka_steward.planning.files.options import GIVEN_OPTIONS, select_options
 from kafka_steward.planning.files.reassignment import reassignment_json
 from kafka_steward.planning.local import plan_locally
+from kafka_steward.rack_rule import RackRule
 from kafka_steward.rebalance_request import RebalanceRequest
 from kafka_steward.settings import parse_capacities
 
@@ -101,6 +105,10 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
                     _take_snapshot(opened, folder, inputs)
                     _print_readiness(opened, operation)
                     restarts = restarting_brokers(opened.journal.mailbox, opened.journal.now_ms())
+                    holders = [
+                        (each, opened.journal.plans.unsettled_partitions(each.digest))
+                        for each in current_plans(opened.journal)
+                    ]
                     rates = read_external_rates(opened.cluster, opened.journal, leaders=settings.throttle_leaders)
                     connection = call.connection(opened.cluster.live_brokers())
         if inputs.nothing:
@@ -123,6 +131,8 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
     files = _write_files(given.file, plan)
     facts = {"cluster_id": cluster_id, "folder": given.folder, "files": files}
     _print_plan(call, plan, snapshot, {**facts, "external_rates": [rate.to_json() for rate in stricter]}, stricter)
+    if files:
+        _print_files(call, plan, snapshot, files, holders)
     return _judge_completeness(plan, snapshot)
 
 
@@ -138,13 +148,18 @@ def _judge_completeness(plan: PlanFolder, snapshot: SnapshotFolder) -> Exit:
     """Return the exit code: a script has to notice that partitions are left, also if the plan of the others is good."""
     unplaced = plan.proof["unplaced"]
     left = [*partitions_in_need(unplaced, plan.proof, snapshot), *_kept_where_nothing_is_to_stay(plan, snapshot)]
-    if not left:
+    racks, named_racks = racks_in_need(plan.proof)
+    number = len(left) + racks.total()
+    if not number:
         return Exit.DONE
     named = (
-        f"{left[0]} needs a change and stays" if len(left) == 1 else f"{len(left)} partitions need a change and stay"
+        f"{[*left, *named_racks][0]} needs a change and stays"
+        if number == 1
+        else f"{number} partitions need a change and stay"
     )
     # The lines "left as it is" name these as well: the counts add up to the lines.
-    kept = len(plan.proof.get("pinned") or ()) + len(unplaced) - len(left)
+    listed = len(left) + racks[RackRule.OUT_OF_SYNC.word]
+    kept = len(plan.proof.get("pinned") or ()) + len(unplaced) - listed
     also = f"; {kept} more {'is' if kept == 1 else 'are'} pinned, left out or left for now" if kept else ""
     print_error(f"{named} as before{also}. The plan has the reason of each, and is of the others.")
     return Exit.FAILED
@@ -215,7 +230,8 @@ def _read_inputs(call: CommandContext, opened: ClusterSession, operation: Operat
             found = failed_log_dirs(snapshot, opened.cluster.directories(sorted(left)))
             _print_disks_left_out(call, {broker: found[broker] for broker in sorted(left)})
         print_error(*filter(None, [unknown_racks_message(snapshot, inputs.failed, last_racks(opened.journal))]))
-        _print_outage(opened, snapshot, frozenset(brokers))
+        if call.direct is None:  # the settings of the DAG are not known otherwise
+            _print_outage(opened, snapshot, frozenset(brokers))
         _print_healed_regardless(opened.journal, inputs.failed)
         return inputs
     snapshot = opened.cluster.snapshot()
@@ -401,16 +417,30 @@ def _print_plan(
     }
     call.out.print_document(document, moves, _plan_lines(plan, snapshot, stricter))
     print_error(_ENGINE, *([] if call.direct is None else [_NO_JOURNAL]))
-    if facts["files"]:
-        file, back = facts["files"]
+
+
+def _print_files(
+    call: CommandContext,
+    plan: PlanFolder,
+    snapshot: SnapshotFolder,
+    files: Sequence[str],
+    holders: Iterable[tuple[PlanRecord, Collection[TopicPartition]]],
+) -> None:
+    """Print what the files are for, and which of `holders`, with what each has yet to move, `apply` has to wait for."""
+    file, back = files
+    names, wait, how = {move.topic_partition for move in plan.moves}, "", f"apply {file}"
+    for holder, unsettled in holders:
+        shared = names.intersection(unsettled)
+        if holder.auto_generated or shared:
+            reason = SlotTaken.reason(holder.digest, holder.operation, shared=str(min(shared, default="")))
+            wait, how = f" once it may start, because {reason}", f"{how} --wait"
+            break
+    print_error(f"{file} has the plan, {back} the way back. To execute it{wait}:", f"  {call.command_line(how)}")
+    if fault := _fault_of_the_way_back(plan, snapshot):
         print_error(
-            f"{file} has the plan, {back} the way back. To execute it:", f"  {call.command_line(f'apply {file}')}"
+            f"{back} would be refused. {fault} To go back as far as possible, cancel the plan that `apply` makes:",
+            f"  {call.command_line('cancel PLAN --scope plan')}",
         )
-        if fault := _fault_of_the_way_back(plan, snapshot):
-            print_error(
-                f"{back} would be refused. {fault} To go back as far as possible, cancel the plan that `apply` makes:",
-                f"  {call.command_line('cancel PLAN --scope plan')}",
-            )
 
 
 def _fault_of_the_way_back(plan: PlanFolder, snapshot: SnapshotFolder) -> str:

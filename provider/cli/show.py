@@ -93,7 +93,7 @@ def time_argument_ms(time: int | datetime, now_ms: int) -> int:
 #: The facts of `status` that only a journal has.
 _OF_THE_JOURNAL = (
     *("announced_restarts", "documents_that_cannot_be_read", "external_rates", "failures_written_down"),
-    *("heals_called_off", "hosts", "journal", "plans", "polls"),
+    *("heals_called_off", "hosts", "journal", "outage", "plans", "polls"),
 )
 _NO_JOURNAL = (
     "Without an Airflow connection, no journal was read: plans, requests and failures that Kafka Steward keeps there "
@@ -112,7 +112,7 @@ def show_status(call: CommandContext) -> None:
         unfinished = opened.journal.plans.unfinished()
         external = {record.digest: list_external_rates(opened.journal, record) for record in unfinished}
         documents, stored = read_document_status(opened.journal), opened.journal.plans
-        facts = _status_facts(opened, unfinished, external, documents)
+        facts = _status_facts(opened, unfinished, external, documents, direct=call.direct is not None)
         if call.direct is not None:
             facts = {name: value for name, value in facts.items() if name not in _OF_THE_JOURNAL}
             call.out.print_facts(facts, _cluster_lines(facts))
@@ -152,6 +152,8 @@ def _status_facts(
     plans: Sequence[PlanRecord],
     external: Mapping[str, Sequence[ExternalRate]],
     documents: DocumentStatus,
+    *,
+    direct: bool,
 ) -> dict[str, Any]:
     snapshot, journal, now_ms = opened.cluster.snapshot(), opened.journal, opened.journal.now_ms()
     failures = read_failures(journal)
@@ -162,6 +164,8 @@ def _status_facts(
     broken = dict[int, tuple[str, ...]]()
     with suppress(ClusterError):  # without the right to read log directories, there is a status all the same
         broken = failed_log_dirs(snapshot, opened.cluster.directories(sorted(snapshot.live)))
+    # What counts as an outage is a matter of the settings that a connection has.
+    why, of_disks = ("", "") if direct else (why, of_disks)
     notes = filter(
         None,
         (
@@ -240,13 +244,13 @@ def _lines_of_others(facts: Mapping[str, Any]) -> list[str]:
     """Return a line about the rates for all brokers, and one about what dead brokers hold, where there are any."""
     rates = [f"{key} {rate_text(rate)}" for key, rate in facts["rates_for_all_brokers"].items()]
     held = [
-        f"{each['broker']} replicas of {counted(each['partitions'], 'partition')}, {each['without_a_leader']} without "
-        "a leader"
+        f"broker {each['broker']}: {counted(each['partitions'], 'partition')}"
+        f"{f', {lost} of them without a leader' if (lost := each['without_a_leader']) else ''}"
         for each in facts["dead_brokers_hold"]
     ]
     return [
         *([f"set for all brokers: {', '.join(rates)}"] if rates else []),
-        *([f"dead brokers hold: {name_some(held, _NAMED)}"] if held else []),
+        *([f"dead brokers hold replicas: {'; '.join(held)}"] if held else []),
     ]
 
 
@@ -256,7 +260,8 @@ def show_health(call: CommandContext) -> Exit:
         patterns = opened.settings.service_topic_patterns
         health, _ = check_health(opened.cluster, opened.journal, thorough=True, sized=True, service_topics=patterns)
     measures, above = health.measures, violated_limits(health, DEFAULT_LIMITS)
-    lines = [f"{name.replace('_', ' ')}: {value:g}" for name, value in sorted(measures.items())]
+    # Those by broker, `reassigning_partitions.1`, are for programs.
+    lines = [f"{name.replace('_', ' ')}: {value:g}" for name, value in sorted(measures.items()) if "." not in name]
     facts = {**measures, "named": partition_names(health), "sentence": health_message(health), "above_limit": above}
     call.out.print_facts(facts, [health_message(health), *partition_lines(health), *lines])
     if call.direct is not None:
@@ -438,7 +443,7 @@ def _find_shown(journal: Journal, named: str | None) -> PlanRecord:
 def _not_planned(proof: ProofSummary | None) -> list[dict[str, Any]]:
     """Return the partitions that a plan leaves as they are, as plain values: why, and what a person can do."""
     left = () if proof is None else proof.left
-    return [{**each._asdict(), "sentence": reason_to_leave(each.reason, each.brokers)} for each in left]
+    return [{**each._asdict(), "sentence": reason_to_leave(*each[2:])} for each in left]
 
 
 def _not_planned_lines(proof: ProofSummary | None) -> list[str]:
@@ -451,7 +456,7 @@ def _not_planned_lines(proof: ProofSummary | None) -> list[str]:
     if proof is None or not proof.left:
         return of_racks
     more = sum(proof.left_counts.values()) - len(proof.left)
-    lines = [f"  {TopicPartition(*each[:2])}: {reason_to_leave(each.reason, each.brokers)}" for each in proof.left]
+    lines = [f"  {TopicPartition(*each[:2])}: {reason_to_leave(*each[2:])}" for each in proof.left]
     return ["", "left as they are:", *lines, *([f"  ... and {more} more"] if more > 0 else []), *of_racks]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kafka_steward.assignment import Assignment, TopicPartition, name_last_in_sync, only_reorders
+from kafka_steward.assignment import Assignment, TopicPartition, bring_back, only_reorders
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.cluster_queries import HIDDEN
 from kafka_steward.execution.moves.directories import other_directory_reason
@@ -186,8 +186,7 @@ def _no_leader_reason(
     if partition.leader is not None or in_flight_there or only_reorders(there, asked.replicas):
         return ""
     what = " to copy from" if set(asked.replicas).difference(there) else ", without which Kafka removes no replica"
-    who = name_last_in_sync(partition.last_in_sync(sight.snapshot))
-    return f"it has no leader{what}; bring back {who}"
+    return f"it has no leader{what}; {bring_back(partition.last_in_sync(sight.snapshot), sight.snapshot.live)}"
 
 
 def _too_few_replicas_reason(

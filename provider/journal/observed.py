@@ -168,13 +168,15 @@ class BrokerChange:
 class LeftPartition(NamedTuple):
     """A partition that a plan leaves as it is, with the reason, a word of its proof.
 
-    If it has no leader, one of `brokers`, the last in sync, has to come back.
+    If it has no leader, one of `brokers`, the last in sync, has to come back; those of `disks` are live, and have its
+    replica in a failed log directory.
     """
 
     topic: str
     partition: int
     reason: str
     brokers: Sequence[int] = ()
+    disks: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,21 @@ def test_the_files_lead_there_and_back(scene: Scene, capsys: pytest.CaptureFixtu
     assert scene.replicas() == before
 
 
+def test_that_apply_has_to_wait_for_a_plan_is_said_with_the_command(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World(scene.simulator, scene.journal, [move("t-0", "123", "423")], auto_generated=False)
+    scene.journal.slot.acquire(world.digest)
+    scene.simulator.kill(1)
+    file = scene.folder / "heal.json"
+    assert scene.call("plan", "heal", "--file", str(file)) == 0
+    wait = f"because plan {world.digest[:12]} (apply) holds the plan slot and moves t-0, too:"
+    assert (
+        f"To execute it once it may start, {wait}\n  airflow kafka-steward apply {file} --wait"
+        in capsys.readouterr().err
+    )
+
+
 def test_a_way_back_that_apply_would_refuse_is_named_with_what_to_do(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -463,16 +478,19 @@ def test_the_repair_of_racks_counts_as_health_does_and_names_what_it_leaves_and_
         "; late-0 (a live replica is out of sync; make another plan when it is in sync); not counted, because no "
         f"rebalance moves such: {every}."
     )
-    assert scene.call("plan", *racks, "--exclude", "chosen") == 0
-    out = capsys.readouterr().out
+    assert scene.call("plan", *racks, "--exclude", "chosen") == 1
+    out, err = capsys.readouterr()
+    assert "late-0 needs a change and stays as before; 2 more are pinned, left out or left for now. The plan" in err
     assert "partitions not spread over the racks  7 before, 6 after" in out
     assert left in out.splitlines()
-    found = planned(scene, capsys, *racks, "--exclude", "chosen")
+    found = planned(scene, capsys, *racks, "--exclude", "chosen", code=1)
     assert (found["rack_violations"], found["rack_left"]["counts"]["excluded"]) == ({"before": 7, "after": 6}, 5)
     simulator.delete("mend")
     simulator.delete("lost")
-    told = planned(scene, capsys, *racks, "--exclude", "chosen")["sentence"]
+    told = planned(scene, capsys, *racks, "--exclude", "chosen", code=1)["sentence"]
     assert told.endswith(left.replace(every, every.rpartition("; lost-0")[0]))
+    scene.call("plan", *racks, "--exclude-brokers", "2,3", "--exclude", "t|late")
+    assert "5 partitions need a change and stay as before" in capsys.readouterr().err
     fewer = planned(scene, capsys, "set-replication-factor", "--topics", "t", "--factor", "2")
     assert fewer["rack_violations"] == {"before": counted()[0], "after": counted()[0]}
     assert fewer["rack_left"]["counts"]["other_goal"] == counted()[0]
@@ -510,6 +528,11 @@ def test_a_broker_that_a_drain_does_not_empty_and_the_rates_of_others_are_in_wha
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "will not be empty" not in printed(scene, capsys)
+    scene.simulator.create("dead", [(1, 4), (2, 4)])
+    scene.simulator.kill(4)
+    assert "1 replica is on broker 1, 2 on dead brokers\n" in printed(scene, capsys, "--topics", "dead")
+    scene.simulator.restart(4)
+    scene.simulator.delete("dead")
     scene.simulator.create("wide", [(1, 2, 3, 4), (2, 3, 4, 1)], size=500)
     scene.simulator.create("service", [(1, 2)])
     output = printed(scene, capsys, "--exclude", "service")
@@ -586,6 +609,24 @@ def test_a_plan_of_a_real_cluster_can_be_applied(
     after = assignments(sandbox, topic)[topic]
     assert after == {each["partition"]: tuple(each["replicas"]) for each in found["moves"]}
     assert not [replicas for replicas in after.values() if 3 in replicas]
+
+
+def test_the_log_directory_of_a_live_broker_is_to_be_restored_and_no_live_broker_to_be_brought_back(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scene.simulator.create("old", [(4, 2)])
+    old = scene.simulator.topics[TopicPartition("old", 0)]
+    scene.simulator.fail_disk(4, TopicPartition("old", 0))
+    old.isr, old.leader = set(), None
+    restore = "restore the failed log directory of its broker 4, "
+    for words in (("heal", "--brokers", "4"), ("set-replication-factor", "--topics", "old", "--factor", "3")):
+        assert scene.call("plan", *words) == 1
+        assert f"nothing to copy from; {restore}let" in capsys.readouterr().out
+    scene.call("apply", scene.file("old-0: 34"))
+    assert restore in "".join(capsys.readouterr())
+    scene.simulator.kill(2)
+    assert scene.call("plan", "heal", "--brokers", "4") == 1
+    assert f"bring back its broker 2 with its data, or {restore}or" in capsys.readouterr().out
 
 
 @pytest.mark.in_ci("kraft")

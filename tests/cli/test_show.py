@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.cli import Exit
+from kafka_steward.cli import Exit, direct
 from kafka_steward.cli.manage import overall_exit, partition_statuses
 from kafka_steward.cli.show import late_step_lines
 from kafka_steward.cluster.state import Partition, Snapshot
@@ -253,11 +253,31 @@ def test_status_shows_the_rates_for_all_brokers_and_what_dead_brokers_hold(
     scene.simulator.broker_defaults[RATE] = "30"
     scene.simulator.create("u", [(4,), (4, 1)])
     scene.simulator.kill(4)
+    scene.simulator.kill(3)
     assert apart() == [
         f"set for all brokers: {RATE} 30 bytes/s",
-        "dead brokers hold: 4 replicas of 2 partitions, 1 without a leader",
+        "dead brokers hold replicas: broker 3: 4 partitions; broker 4: 2 partitions, 1 of them without a leader",
     ]
-    assert facts(scene, capsys)["dead_brokers_hold"] == [{"broker": 4, "partitions": 2, "without_a_leader": 1}]
+    held = [
+        (each["broker"], each["partitions"], each["without_a_leader"])
+        for each in facts(scene, capsys)["dead_brokers_hold"]
+    ]
+    assert held == [(3, 4, 0), (4, 2, 1)]
+
+
+def test_without_a_connection_no_outage_by_settings_that_nobody_has_set_is_stated(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(direct, "KafkaCluster", lambda _: scene.simulator)
+    monkeypatch.setattr(scene.simulator, "close", lambda: None, raising=False)
+    for broker in (2, 3, 4):
+        scene.simulator.kill(broker)
+    assert "counts as an outage" in "\n".join(status(scene, capsys))
+    assert run("status", "--bootstrap-server", "b1:9092") == 0
+    assert "outage" not in (out := capsys.readouterr().out)
+    assert "dead brokers: 2, 3\n" in out
+    assert run("plan", "heal", "--bootstrap-server", "b1:9092") in (0, 1)
+    assert "The DAG would" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
@@ -729,6 +749,9 @@ def test_health_is_in_numbers_and_a_cluster_that_is_not_well_has_exit_code_1(
     assert found["under_replicated_partitions"] == len(found["named"]["under_replicated"]) == behind > 0
     assert "Broker 1 is down." in found["sentence"]
     assert "A healthy cluster has none of these: under replicated partitions" in printed.err
+    assert found["under_replicated_partitions.2"] > 0
+    assert scene.call("health") == Exit.FAILED
+    assert "partitions.2" not in capsys.readouterr().out
 
 
 def test_a_file_is_shown_without_a_cluster_and_beside_what_a_cluster_has(

@@ -512,8 +512,8 @@ def test_whom_a_wait_is_for_and_what_it_means() -> None:
 
 
 def test_a_hold_has_a_sentence_with_what_was_found() -> None:
-    sentence = "t-3 was not moved: it has no leader to copy from; bring back its broker 2."
-    assert Held.of(TopicPartition("t", 3), HoldReason.NO_LEADER, "its broker 2") == Held(
+    sentence = "t-3 was not moved: it has no leader to copy from; bring back its broker 2 with its data."
+    assert Held.of(TopicPartition("t", 3), HoldReason.NO_LEADER, "bring back its broker 2 with its data") == Held(
         "t", 3, HoldReason.NO_LEADER, sentence
     )
 

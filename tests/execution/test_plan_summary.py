@@ -95,10 +95,12 @@ def test_the_page_shows_the_proof_what_breaks_each_broker_what_is_left_and_each_
     assert plan_summary(plan_with(DIGEST, PROOF, MOVES), SNAPSHOT) == PAGE
 
 
-LOST = "no replica of it is live, and moving it would lose its data; bring back {} with its data, or delete the topic"
+LOST = "no replica of it is live, and moving it would lose its data; {}, or delete the topic"
 LOST += ", if that is not under way already"
+AWAY = "bring back one of its brokers 2 and 8 with its data"
+AWAY_OR_BROKEN = "bring back its broker 8 with its data, or restore the failed log directory of its broker 3"
 LEADERLESS = (
-    "it has no leader, and so nothing to copy from; bring back one of its brokers 2 and 3 with its data, let a replica "
+    "it has no leader, and so nothing to copy from; restore the failed log directory of its broker 3, let a replica "
     "lead that is out of sync, which loses data (kafka-leader-election.sh --election-type unclean), or delete the topic"
     ", if that is not under way already"
 )
@@ -107,9 +109,10 @@ LEADERLESS = (
 @pytest.mark.parametrize(
     ("reason", "row", "clause"),
     [
-        ("all_replicas_lost", {"replicas": [2, 3], "isr": []}, LOST.format("one of its brokers 2 and 3")),
-        ("all_replicas_lost", {"replicas": [2, 3], "isr": [3]}, LOST.format("its broker 3")),
-        ("no_leader", {"replicas": [1, 2, 3], "isr": [2, 3]}, LEADERLESS),
+        ("all_replicas_lost", {"replicas": [2, 8], "isr": []}, LOST.format(AWAY)),
+        ("all_replicas_lost", {"replicas": [2, 8], "isr": [8]}, LOST.format("bring back its broker 8 with its data")),
+        ("all_replicas_lost", {"replicas": [3, 8], "isr": [], "all_offline": True}, LOST.format(AWAY_OR_BROKEN)),
+        ("no_leader", {"replicas": [1, 3], "isr": []}, LEADERLESS),
         (
             "in_flight",
             {},
@@ -125,7 +128,9 @@ LEADERLESS = (
 def test_what_is_left_says_why_and_what_a_person_can_do(reason: str, row: dict[str, Any], clause: str) -> None:
     rows = [{**one, **(row if one["partition"] == 1 else {})} for one in SNAPSHOT.partitions.to_pylist()]
     proof = {"unplaced": [{"topic": "a_b", "partition": 1, "reason": reason}]}
-    assert not_moved_lines(proof, snapshot_of(SNAPSHOT.brokers.to_pylist(), rows)) == [f"a_b-1: {clause}"]
+    changed: dict[int, dict[str, Any]] = {2: {"state": "down"}, 3: {"disk_failed": True}}
+    brokers = [{**one, **changed.get(one["broker"], {})} for one in SNAPSHOT.brokers.to_pylist()]
+    assert not_moved_lines(proof, snapshot_of(brokers, rows)) == [f"a_b-1: {clause}"]
 
 
 def test_the_page_says_first_that_a_drained_broker_will_not_be_empty() -> None:

@@ -121,7 +121,7 @@ SENTENCES = {
         "its replica on broker 2, which the move keeps, is in a failed log directory, so the move would never "
         "complete; restore the disk, or let a heal move the replica (heal_failed_disks)."
     ),
-    Reason.NO_LEADER: "it has no leader to copy from; bring back its broker 3.",
+    Reason.NO_LEADER: "it has no leader to copy from; bring back its broker 3 with its data.",
     Reason.OUT_OF_SYNC: (
         "its replica on broker 3, which is not live, is out of sync, and would lead before one that has more if "
         "the replicas in sync were lost (unclean.leader.election.enable); it starts once that replica is in sync."

@@ -80,7 +80,7 @@ TOO_FEW = (
     "its 3 original replicas are fewer than min.insync.replicas, 4; ask for more replicas than it has, or lower "
     "min.insync.replicas of its topic"
 )
-NO_LEADER = "it has no leader to copy from; bring back its broker 1"
+NO_LEADER = "it has no leader to copy from; bring back its broker 1 with its data"
 NO_REMOVAL = ", without which Kafka removes no replica"
 FEWER = (
     "it would go from 3 to 2 replicas, and min.insync.replicas is 3; ask for more replicas, or lower "

@@ -177,7 +177,7 @@ def test_a_partition_without_a_leader_is_refused_with_what_brings_one_back_and_k
         yard.simulator.kill(broker)
     yard.write(path, document(["t-0 124", "t-1 14"]))
     said = yard.run()
-    why = "asks to move t-1 to [1, 4]: refused, it has no leader to copy from; bring back its broker 5."
+    why = "asks to move t-1 to [1, 4]: refused, it has no leader to copy from; bring back its broker 5 with its data."
     assert any(line.endswith(why) for line in said), said
     assert (yard.replicas("t-0"), yard.replicas("t-1")) == ((1, 2, 4), (5, 3))
     assert yard.journal.plans.unfinished() == []

@@ -14,7 +14,7 @@ from kafka_steward.assignment import (
     Move,
     TopicPartition,
     below_min_isr_reason,
-    name_last_in_sync,
+    bring_back,
     only_reorders,
 )
 from kafka_steward.cluster.state import BrokerLogDirs, Directory, Partition, Snapshot
@@ -313,7 +313,7 @@ def _check_target_cordoned(move: Move, _: Partition, inputs: PreflightInputs) ->
 def _check_no_leader(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
     if not move.adding or partition.leader is not None:
         return None
-    return name_last_in_sync(partition.last_in_sync(inputs.snapshot))
+    return bring_back(partition.last_in_sync(inputs.snapshot), inputs.snapshot.live)
 
 
 def _check_out_of_sync(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:

@@ -272,7 +272,7 @@ class HoldReason(StrEnum):
     NO_LEADER = (
         "no_leader",
         _Consequence.TRY_AGAIN,
-        "it has no leader to copy from; bring back {found}",
+        "it has no leader to copy from; {found}",
     )
     #: Its topic allows unclean leader elections.
     OUT_OF_SYNC = (

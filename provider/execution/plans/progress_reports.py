@@ -118,7 +118,7 @@ def proof_summary(plan: PlanFolder, snapshot: SnapshotFolder | None = None) -> P
     left = _left_partitions(each for name in ("unplaced", "pinned") for each in _sequence(proof.get(name)))
     if snapshot is not None:
         back = brokers_to_bring_back({TopicPartition(*each[:2]): each.reason for each in left}, snapshot)
-        left = tuple(each._replace(brokers=back.get(TopicPartition(*each[:2]), ())) for each in left)
+        left = tuple(LeftPartition(*each[:3], *back.get(TopicPartition(*each[:2]), ())) for each in left)
     return ProofSummary(
         replicas_moved=_number(proof.get("replicas_moved")),
         lower_bound=_number(proof.get("lower_bound")),

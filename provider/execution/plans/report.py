@@ -24,10 +24,10 @@ from kafka_steward.assignment import (
     Operation,
     TopicPartition,
     begin_with_brokers,
+    bring_back,
     counted,
     last_in_sync,
     name_brokers,
-    name_last_in_sync,
     name_some,
     only_reorders,
 )
@@ -48,7 +48,7 @@ from kafka_steward.journal.observed import ProofSummary
 from kafka_steward.journal.records import MoveRow, MoveState
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_brokers, min_isr_by_topic
 from kafka_steward.planning.files.options import Options
-from kafka_steward.rack_rule import rack_left_sentence
+from kafka_steward.rack_rule import RackRule, rack_left_sentence
 
 
 def bytes_to_copy_text(moves: Sequence[Move], snapshot: SnapshotFolder) -> str:
@@ -64,7 +64,7 @@ def _catching_up_clause(moves: Sequence[Move], snapshot: SnapshotFolder) -> str:
 
     Kafka waits for them, too. How much of their partitions they lack is not in the snapshot.
     """
-    serving = {row["broker"] for row in snapshot.brokers.to_pylist() if row["state"] not in {"failed", "down"}}
+    serving = _live_brokers(snapshot)
     partitions = snapshot.partitions
     lagging = pc.less(pc.list_value_length(partitions["isr"]), pc.list_value_length(partitions["replicas"]))
     rows = partitions.filter(lagging).select(["topic", "partition", "isr"]).to_pylist()
@@ -78,6 +78,11 @@ def _catching_up_clause(moves: Sequence[Move], snapshot: SnapshotFolder) -> str:
     size = sum((move.size_bytes or 0) * len(brokers) for move, brokers in late.items())
     into = f"into replicas that stay and are out of sync ({name_some(named, _NAMED)})"
     return f", and up to {format_bytes(size)} {into}" if named else ""
+
+
+def _live_brokers(snapshot: SnapshotFolder) -> set[int]:
+    brokers = snapshot.brokers.select(["broker", "state"]).to_pylist()
+    return {row["broker"] for row in brokers if row["state"] not in {"failed", "down"}}
 
 
 def constraint_regressions(moves: Sequence[Move], snapshot: SnapshotFolder) -> list[str]:
@@ -220,7 +225,7 @@ def _cost_rows(
         return [("replicas moved", "none: there is nothing to move")]
     return [
         ("replicas moved", f"{proof.get('replicas_moved')} (no plan can move fewer than {proof.get('lower_bound')})"),
-        *_drained_row(plan),
+        *_drained_row(plan, snapshot),
         ("bytes copied", _size_text(plan, snapshot)),
         ("partitions touched", f"{len(plan.moves)} of {proof.get('partitions')}"),
         ("preferred leaders that change", f"{proof.get('leader_changes')}"),
@@ -233,15 +238,17 @@ def _size_text(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
     return format_bytes(plan.proof.get("bytes_moved") or 0) + _catching_up_clause(plan.moves, snapshot)
 
 
-def _drained_row(plan: PlanFolder) -> list[tuple[str, str]]:
-    """Return how many replicas of a drain are on the brokers that it empties, and how many more move to even out."""
+def _drained_row(plan: PlanFolder, snapshot: SnapshotFolder) -> list[tuple[str, str]]:
+    """Return how many replicas of a drain are on the brokers that it empties, on dead ones, and move to even out."""
     draining = drained_brokers(plan)
     if not draining:
         return []
     there = sum(len(move.removing.intersection(draining)) for move in plan.moves)
-    more = max(sum(len(move.adding) for move in plan.moves) - there, 0)
+    lost = sum(len(move.removing - _live_brokers(snapshot)) for move in plan.moves)
+    more = max(sum(len(move.adding) for move in plan.moves) - there - lost, 0)
     replicas = counted(there, "replica", "is", "are")
-    others = f"; {more} more {'evens' if more == 1 else 'even'} out" if more else ""
+    others = f", {lost} on dead brokers" if lost else ""
+    others += f"; {more} more {'evens' if more == 1 else 'even'} out" if more else ""
     return [("of these", f"{replicas} on {name_brokers(draining)}{others}")]
 
 
@@ -383,12 +390,12 @@ def _format_before_and_after(spread: Mapping[str, Any], what: str, broker: int) 
 #: Why a partition was left as it is, and what a person can do, by the reasons of a proof.
 REASONS_TO_LEAVE = {
     "all_replicas_lost": (
-        "no replica of it is live, and moving it would lose its data; bring back {brokers} with its data, or delete "
-        "the topic, if that is not under way already"
+        "no replica of it is live, and moving it would lose its data; {bring_back}, or delete the topic, if that "
+        "is not under way already"
     ),
     "no_leader": (
-        "it has no leader, and so nothing to copy from; bring back {brokers} with its data, let a replica lead that is "
-        "out of sync, which loses data (kafka-leader-election.sh --election-type unclean), or delete the topic, "
+        "it has no leader, and so nothing to copy from; {bring_back}, let a replica lead that is out of sync, which "
+        "loses data (kafka-leader-election.sh --election-type unclean), or delete the topic, "
         "if that is not under way already"
     ),
     "too_few_brokers": ("too few brokers may hold its replicas; start or add brokers, or lower its replication factor"),
@@ -439,6 +446,19 @@ def racks_sentence(proof: Mapping[str, Any]) -> str:
     left = proof.get("rack_left") or {}
     first = [(one["topic"], one["partition"], one["reason"]) for one in left.get("first") or ()]
     return rack_left_sentence(first, left.get("counts") or {})
+
+
+#: The reasons why a repair of the racks leaves what it had to change, unless a person left it out or a budget did.
+_RACKS_IN_NEED = frozenset({RackRule.OUT_OF_SYNC.word, RackRule.EXCLUDED_BROKERS.word})
+
+
+def racks_in_need(proof: Mapping[str, Any]) -> tuple[Counter[str], list[TopicPartition]]:
+    """Return how many partitions a repair of the racks had to change and leaves, by reason, and the first of them."""
+    racks_only = (proof.get("options") or {}).get("balance") == "racks"
+    left = (proof.get("rack_left") or {}) if racks_only else {}
+    first = [one for one in left.get("first") or () if one["reason"] in _RACKS_IN_NEED]
+    counts = {word: count for word, count in (left.get("counts") or {}).items() if word in _RACKS_IN_NEED}
+    return Counter(counts), [TopicPartition(one["topic"], one["partition"]) for one in first]
 
 
 def staying_sentence(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
@@ -527,13 +547,16 @@ def not_moved_lines(proof: Mapping[str, Any], snapshot: SnapshotFolder) -> list[
         for one in [*(proof.get("unplaced") or ()), *(proof.get("pinned") or ())]
     ]
     returning = brokers_to_bring_back(dict(left), snapshot)
-    return [f"{name}: {reason_to_leave(reason, returning.get(name, ()))}" for name, reason in left]
+    return [f"{name}: {reason_to_leave(reason, *returning.get(name, ()))}" for name, reason in left]
 
 
-def reason_to_leave(reason: str, brokers: Collection[int] = ()) -> str:
-    """Return why a partition was left as it was and what a person can do; one of `brokers` would lead it again."""
+def reason_to_leave(reason: str, brokers: Sequence[int] = (), disks: Collection[int] = ()) -> str:
+    """Return why a partition was left as it was and what a person can do; one of `brokers` would lead it again.
+
+    Those of `disks` are live, and have its replica in a failed log directory.
+    """
     words = REASONS_TO_LEAVE.get(reason)
-    return reason.replace("_", " ") if words is None else words.format(brokers=name_last_in_sync(brokers))
+    return reason.replace("_", " ") if words is None else words.format(bring_back=bring_back(brokers, disks))
 
 
 def left_sentence(proof: ProofSummary, unplaced: int | None = None) -> str:
@@ -554,23 +577,22 @@ def left_sentence(proof: ProofSummary, unplaced: int | None = None) -> str:
 
 def brokers_to_bring_back(
     left: Mapping[TopicPartition, str], snapshot: SnapshotFolder
-) -> dict[TopicPartition, Sequence[int]]:
+) -> dict[TopicPartition, tuple[list[int], list[int]]]:
     """Return, for those of the partitions that a plan left for want of a leader, the brokers one of which would lead.
 
-    `left` has the reasons of the proof.
+    Beside them those of them that are live: a log directory has failed. `left` has the reasons of the proof.
     """
     leaderless = {name for name, reason in left.items() if reason in _LEADERLESS}
     topics = pa.array(sorted({name.topic for name in leaderless}), pa.string())
     chosen = snapshot.partitions.filter(pc.is_in(snapshot.partitions["topic"], topics))
-    brokers = snapshot.brokers.select(["broker", "state"]).to_pylist()
-    live = {row["broker"] for row in brokers if row["state"] not in {"failed", "down"}}
-    return {
-        name: last_in_sync(
-            row["replicas"], row["isr"], () if row["all_offline"] else live.difference(row["offline"] or ())
-        )
-        for row in chosen.to_pylist()
-        if (name := TopicPartition(row["topic"], row["partition"])) in leaderless
-    }
+    live, found = _live_brokers(snapshot), {}
+    broken = {row["broker"] for row in snapshot.brokers.to_pylist() if row["disk_failed"]}
+    for row in chosen.to_pylist():
+        if (name := TopicPartition(row["topic"], row["partition"])) in leaderless:
+            serving = () if row["all_offline"] else live.difference(broken, row["offline"] or ())
+            brokers = last_in_sync(row["replicas"], row["isr"], serving)
+            found[name] = brokers, [broker for broker in brokers if broker in live]
+    return found
 
 
 def _move_row(move: Move) -> tuple[str, ...]:

@@ -142,7 +142,8 @@ def _partition_row(
         "topic_id": partition.topic_id,
         "partition": partition.partition,
         "replicas": list(partition.replicas),
-        "isr": sorted(partition.isr),
+        # Without a leader, those that may lead without a loss are as good as in sync.
+        "isr": sorted(partition.isr | (partition.eligible if partition.leader is None else frozenset())),
         "leader": -1 if partition.leader is None else partition.leader,
         "adding": list(partition.adding) or None,
         "removing": list(partition.removing) or None,
