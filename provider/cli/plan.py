@@ -47,7 +47,7 @@ from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot, u
 from kafka_steward.execution.throttles.leftovers import read_external_rates
 from kafka_steward.execution.throttles.rates import ExternalRate, external_rates_message
 from kafka_steward.execution.topics.pending import list_pending, target_replication_factors, unfillable_reason
-from kafka_steward.execution.watch.failures import decide_disk_outage, decide_outage
+from kafka_steward.execution.watch.failures import decide_outage
 from kafka_steward.given_targets import CurrentPartition, TargetCheck
 from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal import paths
@@ -248,13 +248,13 @@ def _read_inputs(call: CommandContext, opened: ClusterSession, operation: Operat
 def _print_outage(opened: ClusterSession, snapshot: Snapshot, named: frozenset[int]) -> None:
     """Print that so many brokers are down that the DAG would heal none of them, or only those that a person named."""
     journal, settings = opened.journal, opened.settings
-    view, decision, why = decide_outage(journal, snapshot, read_failures(journal), settings)
-    of_disks, disks_why = decide_disk_outage(journal, view, decision, settings)
-    healed = (view.failed | view.lost.keys()) & {*named, *decision.due, *of_disks.due}
+    found = decide_outage(journal, snapshot, read_failures(journal), settings)
+    view = found.view
+    healed = (view.failed | view.lost.keys()) & {*named, *found.brokers.due, *found.disks.due}
     would = f"would heal only {name_brokers(sorted(healed))}" if healed else "would not start now"
     for failed, reason, what in (
-        (view.failed, why, ("is down", "are down")),
-        (view.lost.keys(), disks_why, ("has failed log directories", "have failed log directories")),
+        (view.failed, found.brokers_why, ("is down", "are down")),
+        (view.lost.keys(), found.disks_why, ("has failed log directories", "have failed log directories")),
     ):
         if reason and failed - healed:
             begin = begin_with_brokers(sorted(failed), *what)

@@ -38,7 +38,7 @@ from kafka_steward.execution.throttles.rates import (
     names_rates,
     rate_text,
 )
-from kafka_steward.execution.watch.failures import decide_disk_outage, decide_outage
+from kafka_steward.execution.watch.failures import decide_outage
 from kafka_steward.execution.watch.health import (
     DEFAULT_LIMITS,
     check_health,
@@ -158,9 +158,9 @@ def _status_facts(
     snapshot, journal, now_ms = opened.cluster.snapshot(), opened.journal, opened.journal.now_ms()
     failures = read_failures(journal)
     dead = snapshot.dead_hosting_brokers
-    view, decision, why = decide_outage(journal, snapshot, failures, opened.settings)
-    _, of_disks = decide_disk_outage(journal, view, decision, opened.settings)
-    not_counted, due, conn_id = decision.not_counted, decision.due, journal.conn_id
+    outage = decide_outage(journal, snapshot, failures, opened.settings)
+    view, why, of_disks = outage.view, outage.brokers_why, outage.disks_why
+    not_counted, due, conn_id = outage.brokers.not_counted, outage.brokers.due, journal.conn_id
     broken = dict[int, tuple[str, ...]]()
     with suppress(ClusterError):  # without the right to read log directories, there is a status all the same
         broken = failed_log_dirs(snapshot, opened.cluster.directories(sorted(snapshot.live)))
@@ -185,7 +185,7 @@ def _status_facts(
         "failed_log_dirs": [{"broker": broker, "paths": list(paths)} for broker, paths in broken.items()],
         "dead_brokers_hold": _held_by(snapshot, dead),
         "rates_for_all_brokers": _rates_for_all(opened.cluster, snapshot),
-        "outage": decision.outage or bool(of_disks),
+        "outage": bool(why or of_disks),
         "failures": list(notes),
         "announced_restarts": [
             {"broker": broker, "until": iso_time(until_ms), "sentence": f"Broker {broker} {restart_clause(until_ms)}."}

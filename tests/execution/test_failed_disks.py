@@ -12,6 +12,7 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Directory
+from kafka_steward.commands import command_line
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.announcements import announce_restart
 from kafka_steward.execution.failures.records import FAILED_LOG_DIRS, FAILURES
@@ -443,6 +444,32 @@ def test_in_an_outage_a_report_is_taken_at_its_word_and_says_what_holds_for_the_
     verdict = look_after(simulator, journal)
     assert verdict.due == (1, 2)
     assert "To heal all the same" not in verdict.sentence, "there is no other one to report"
+
+
+def test_a_failed_disk_counts_towards_an_outage_only_if_disks_are_healed(
+    simulator: Simulator, journal: Journal
+) -> None:
+    simulator.fail_disk(2, T0, T1)
+    simulator.kill(1)
+    assert report_broker(context(simulator, journal), 1) == REPORTED
+    assert not look_after(simulator, journal).outage
+    healing_disks = context(simulator, journal, heal_failed_disks=True)
+    told = report_broker(healing_disks, 1)
+    assert "and nothing else is healed until some brokers return" in told
+    assert f"report disks that will not return: {command_line('failed 2 --disk DIR', None)}." in told
+    told = report_log_dirs(healing_disks, 2, ["/disk-2"])
+    assert "nothing else is healed" in told
+    assert "To heal all the same" not in told, "the heal of both is due"
+
+
+def test_what_is_healed_in_an_outage_is_said_of_disks_too(simulator: Simulator, journal: Journal) -> None:
+    simulator.fail_disk(3, T0)
+    simulator.kill(1)
+    simulator.kill(2)
+    report_log_dirs(context(simulator, journal), 3, ["/disk-2"])
+    told = look_after(simulator, journal).sentence
+    assert "nothing else is healed until some brokers return" in told
+    assert "Broker 3 is live, but its log directory /disk-2 has failed, with 1 replica, which will be healed." in told
 
 
 def test_a_withdrawn_report_calls_the_heal_off_until_another_report(simulator: Simulator, journal: Journal) -> None:

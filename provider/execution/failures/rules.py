@@ -178,6 +178,12 @@ class FailureDecision:
     #: The last heals that the records of failures do not have yet.
     ended: Mapping[int, EndedHeal] = field(default_factory=dict)
 
+    @property
+    def healing(self) -> frozenset[int]:
+        """Return the brokers that are healed all the same while nothing else is."""
+        waiting = () if self.outage else self.waiting
+        return frozenset({*self.due, *waiting, *(set(self.handled) - self.not_counted.keys())})
+
 
 def called_off_brokers(recorded: Mapping[int, Failure], entries: Collection[int]) -> frozenset[int]:
     """Return the brokers whose heal an operator called off: they have no entry of KIP-46, and we did not delete it.
@@ -259,11 +265,11 @@ def decide_log_dir_failures(
     """Return the decision about live brokers with offline replicas; `first_seen_ms` has the recorded ones.
 
     No broker is due if `heal_failed_disks` is off, within the grace period `heal_failure_interval`, or in an outage.
-    Brokers with failed directories count as failed brokers towards an outage: many simultaneous failures have another
-    cause. Those of `finished` (see `HealedBrokers`) do not, and neither do the failed brokers of `not_counted`. While
-    disk healing is off, every recorded failure is cleared. None of that holds for brokers whose failed directories an
-    operator `reported`, unless all healing is disabled. Brokers that a person `named` for this heal are due in an
-    outage, too.
+    With that setting, brokers with failed directories count as failed brokers towards an outage: many simultaneous
+    failures have another cause. Those of `finished` (see `HealedBrokers`) do not, and neither do the failed brokers of
+    `not_counted`. While disk healing is off, every recorded failure is cleared. None of that holds for brokers whose
+    failed directories an operator `reported`, unless all healing is disabled. Brokers that a person `named` for this
+    heal are due in an outage, too.
     """
     lost = frozenset(view.lost) if settings.heal_failed_disks else reported & view.lost.keys()
     if settings.heal_failure_interval < 0:
@@ -274,7 +280,8 @@ def decide_log_dir_failures(
         for broker in sorted(lost - handled)
     }
     left_out = {**(not_counted or {}), **dict.fromkeys(sorted(finished & view.lost.keys()), NotCounted.HEALED)}
-    outage = is_outage(view.failed | view.lost.keys(), view.known, left_out, settings)
+    counts = bool(view.lost) and settings.heal_failed_disks
+    outage = counts and is_outage(view.failed | view.lost.keys(), view.known, left_out, settings)
     exempt = reported | named if outage else frozenset(due_ms)
     decision = _classify_failures(due_ms, announced_ms, exempt=exempt, now_ms=now_ms, settings=settings)
     return replace(
@@ -575,15 +582,17 @@ def log_dir_message(
     settings: Settings,
     now_ms: int | None,
     conn_id: str | None = None,
+    *,
+    healing: Collection[int] = (),
 ) -> str:
     """Return a message per live broker with replicas in a failed log directory, with their fate; empty if none.
 
     If `now_ms` is None, it names the time at which a grace period ends, in place of the seconds that are left.
-    `conn_id` is as in `outage_text`.
+    `conn_id` and `healing` are as in `outage_text`.
     """
     return " ".join(
         f"{_describe_failed_log_dir(broker, view)}"
-        f"{_describe_heal_state(broker, view, decision, settings, now_ms, conn_id=conn_id)}."
+        f"{_describe_heal_state(broker, view, decision, settings, now_ms, healing=healing, conn_id=conn_id)}."
         for broker in sorted(view.disks.keys() & view.lost.keys())
     )
 
@@ -600,6 +609,7 @@ def _describe_heal_state(
     settings: Settings,
     now_ms: int | None,
     *,
+    healing: Collection[int],
     conn_id: str | None,
 ) -> str:
     if broker in decision.due:
@@ -613,5 +623,5 @@ def _describe_heal_state(
         return "; no heal replaces them (heal_failed_disks)"
     down = view.failed | view.lost.keys()
     uncounted = decision.not_counted
-    why = outage_text(down, view.known, uncounted, settings, healing=decision.due, disks=view.lost, conn_id=conn_id)
+    why = outage_text(down, view.known, uncounted, settings, healing=healing, disks=view.lost, conn_id=conn_id)
     return f": {why[:-1]}"

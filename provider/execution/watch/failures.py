@@ -194,37 +194,47 @@ def decide_failures(
     return replace(decision, ended=find_new_ended_heals(healed, read))
 
 
-def decide_outage(
-    journal: Journal, snapshot: Snapshot, read: RecordedFailures, settings: Settings
-) -> tuple[LivenessView, FailureDecision, str]:
-    """Return the decision about the brokers that are down in `snapshot`, and why these are an outage; empty if not.
+@dataclass(frozen=True)
+class Outage:
+    """What is decided about the brokers of `view` that are down, and about the failed log directories of live ones.
 
-    Changes nothing. Raises JournalError.
+    `brokers_why` and `disks_why` say why these are an outage; empty if they are none.
     """
-    dead, now_ms = snapshot.dead_hosting_brokers, journal.now_ms()
-    view = build_view(snapshot, dead, {}, last_racks(journal) if dead else None)
-    decision = decide_failures(journal, view, read, now_ms=now_ms, settings=settings)
-    conn_id, healing = journal.conn_id, decision.due
-    why = outage_text(dead, view.known, decision.not_counted, settings, healing=healing, conn_id=conn_id)
-    return view, decision, why
+
+    view: LivenessView
+    brokers: FailureDecision
+    disks: FailureDecision
+    brokers_why: str
+    disks_why: str
 
 
-def decide_disk_outage(
-    journal: Journal, view: LivenessView, brokers: FailureDecision, settings: Settings
-) -> tuple[FailureDecision, str]:
-    """Return the decision about live brokers with failed log directories, and why these are an outage; empty if not.
-
-    `brokers` is the decision about those that are down. Changes nothing. Raises JournalError.
-    """
-    read, now_ms = read_log_dir_failures(journal), journal.now_ms()
-    _, decision = _decide_log_dirs(journal, view, brokers, read, now_ms=now_ms, settings=settings)
-    down, healing = view.failed | view.lost.keys(), {*decision.due, *brokers.due}
-    if not view.lost or not settings.heal_failed_disks:
-        return decision, ""
-    uncounted, conn_id = decision.not_counted, journal.conn_id
-    return decision, outage_text(
-        down, view.known, uncounted, settings, healing=healing, disks=view.lost, conn_id=conn_id
+def decide_outage(journal: Journal, snapshot: Snapshot, read: RecordedFailures, settings: Settings) -> Outage:
+    """Return the decisions about what is down in `snapshot`. Changes nothing. Raises JournalError."""
+    dead = snapshot.dead_hosting_brokers
+    return _decide_outage(
+        journal, build_view(snapshot, dead, {}, last_racks(journal) if dead else None), read, settings
     )
+
+
+def _decide_outage(journal: Journal, view: LivenessView, read: RecordedFailures, settings: Settings) -> Outage:
+    now_ms, of_disks = journal.now_ms(), read_log_dir_failures(journal)
+    brokers = decide_failures(journal, view, read, now_ms=now_ms, settings=settings)
+    _, disks = _decide_log_dirs(journal, view, brokers, of_disks, now_ms=now_ms, settings=settings)
+    brokers_why, disks_why = (
+        outage_text(
+            down,
+            view.known,
+            decision.not_counted,
+            settings,
+            healing=brokers.healing | disks.healing,
+            disks=view.lost,
+            conn_id=journal.conn_id,
+        )
+        if decision.outage
+        else ""
+        for decision, down in ((brokers, view.failed), (disks, view.failed | view.lost.keys()))
+    )
+    return Outage(view, brokers, disks, brokers_why, disks_why)
 
 
 def _decide_log_dirs(
@@ -301,13 +311,13 @@ class FailureDetector:
             )
         disks = self._poll_log_dirs(view, decision, now_ms=now_ms, announce=announce, named=named)
         delete_expired_announcements(self._journal, view.live, self._settings, self._who)
-        conn_id = self._journal.conn_id
+        conn_id, healing = self._journal.conn_id, decision.healing | disks.healing
         sentence, stated = (
             " ".join(
                 filter(
                     None,
                     (
-                        _failure_message(view, decision, self._settings, at_ms, conn_id),
+                        _failure_message(view, decision, self._settings, at_ms, conn_id, healing=healing),
                         _called_off_message(decision.called_off, conn_id),
                         not_counted_text(
                             {**decision.not_counted, **disks.not_counted},
@@ -315,7 +325,7 @@ class FailureDetector:
                             disks=view.disks,
                             conn_id=conn_id,
                         ),
-                        log_dir_message(view, disks, self._settings, at_ms, conn_id),
+                        log_dir_message(view, disks, self._settings, at_ms, conn_id, healing=healing),
                     ),
                 )
             )
@@ -387,7 +397,9 @@ class FailureDetector:
                 since_ms = read.first_seen_ms.get(broker, now_ms)
                 self._record_audit(Action.DETECT, broker, f"broker {broker} hosts replicas and is down", after=since_ms)
         if decision.write and decision.outage:
-            message = _failure_message(view, decision, self._settings, now_ms, self._journal.conn_id)
+            message = _failure_message(
+                view, decision, self._settings, now_ms, self._journal.conn_id, healing=decision.healing
+            )
             self._record_audit(Action.OUTAGE, None, message)
         for broker in decision.clear:
             delete_entry(self._journal, broker)
@@ -445,7 +457,13 @@ def _announced_ms(recorded: Mapping[int, Failure]) -> dict[int, int]:
 
 
 def _failure_message(
-    view: LivenessView, decision: FailureDecision, settings: Settings, now_ms: int | None, conn_id: str | None
+    view: LivenessView,
+    decision: FailureDecision,
+    settings: Settings,
+    now_ms: int | None,
+    conn_id: str | None,
+    *,
+    healing: Collection[int],
 ) -> str:
     if not view.failed:
         return "Every broker that has replicas is live."
@@ -453,7 +471,7 @@ def _failure_message(
     if settings.heal_failure_interval < 0:
         return f"{brokers}; healing is disabled (heal_failure_interval is -1)."
     if decision.outage:
-        uncounted, healing = decision.not_counted, decision.due
+        uncounted = decision.not_counted
         why = outage_text(view.failed, view.known, uncounted, settings, healing=healing, conn_id=conn_id)
         reported = f" {begin_with_brokers(decision.due, 'is', 'are')} healed all the same." if decision.due else ""
         return f"{brokers}: {why}{reported}"
@@ -529,7 +547,7 @@ def report_broker(context: ClusterContext, broker: int, *, reason: str = "") -> 
         )
     sentence = f"Broker {broker} is reported as failed: {due}."
     _record_request(journal, broker, sentence, reason, context.actor)
-    return f"{sentence}{_outage_clause(broker, view, context)}"
+    return f"{sentence}{_outage_clause(view, context)}"
 
 
 def report_log_dirs(context: ClusterContext, broker: int, log_dirs: Collection[str], *, reason: str = "") -> str:
@@ -553,7 +571,7 @@ def report_log_dirs(context: ClusterContext, broker: int, log_dirs: Collection[s
         f"of its {counted(view.lost[broker], 'replica')} is due at once, without the grace period."
     )
     _record_request(journal, broker, sentence, reason, context.actor)
-    return f"{sentence}{_outage_clause(broker, view, context)}"
+    return f"{sentence}{_outage_clause(view, context)}"
 
 
 def withdraw_report(journal: Journal, broker: int, *, who: Actor, reason: str = "") -> str:
@@ -628,13 +646,10 @@ def _refuse_log_dirs(broker: int, log_dirs: Collection[str], view: LivenessView)
     return "" if view.lost.get(broker) else "no replica is left in it"
 
 
-def _outage_clause(broker: int, view: LivenessView, context: ClusterContext) -> str:
+def _outage_clause(view: LivenessView, context: ClusterContext) -> str:
     """Return what holds for the brokers that were not reported if so many are down that it is an outage."""
-    journal, now_ms, settings = context.journal, context.journal.now_ms(), context.settings
-    decision = decide_failures(journal, view, read_failures(journal), now_ms=now_ms, settings=settings)
-    down = view.failed | view.lost.keys()
-    not_counted, conn_id = decision.not_counted, journal.conn_id
-    why = outage_text(down, view.known, not_counted, settings, healing=(broker,), conn_id=conn_id)
+    found = _decide_outage(context.journal, view, read_failures(context.journal), context.settings)
+    why = found.brokers_why or found.disks_why
     return why and f" It is healed all the same, although others are down: {why}"
 
 
