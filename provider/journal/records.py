@@ -394,6 +394,8 @@ class Cause(StrEnum):
     REQUESTED = "requested"
     #: It made no progress, and `when_stalled` is cancel.
     STALLED = "stalled"
+    #: A broker creates no log of it while its log directory has failed, and it is a move of a rollback.
+    NO_LOG = "no_log"
     #: A broker of its target failed.
     BROKER_DIED = "broker_died"
     #: A later request has another target for its partition (KIP-236).

@@ -38,6 +38,7 @@ from tests.present import present
 from tests.simulated_plan import RATE, WHO, World, memory_journal, move
 from tests.simulator import Simulator
 
+T0 = TopicPartition("t", 0)
 MODES = ("kraft", "zookeeper")
 BEFORE = ["123", "231", "312", "213"]
 AFTER = ["423", "431", "342", "214"]
@@ -729,6 +730,34 @@ def test_a_cordoned_original_ends_the_rollback_and_the_same_command_restores_it_
     simulator.cordoned.clear()
     finished(world, undo(world))
     assert (world.replicas("t-0"), world.record().status) == ((1, 3), PlanStatus.ROLLED_BACK)
+
+
+@pytest.mark.parametrize("purpose", ["log_dir_failed", "balance"])
+def test_an_original_in_a_failed_log_directory_ends_the_rollback_and_is_restored_without_that_directory(
+    purpose: str,
+) -> None:
+    simulator = Simulator.of("1a 2b 3c 4a 5b", "t: 123 231", size=50)
+    moves = [replace(move("t-0", "123", "423"), purpose=purpose), move("t-1", "231", "531", position=1)]
+    world = World(simulator, memory_journal(simulator), moves, settings=RULES, auto_generated=False)
+    assert world.run().status is PlanStatus.COMPLETED
+    simulator.failed_dirs[1] = ["/disk-2"]
+    simulator.without_log.add((T0, 1))
+    last = finished(world, undo(world), steps=100)
+    assert (world.replicas("t-0"), world.replicas("t-1")) == ((4, 2, 3), (2, 3, 1))
+    helps = "restart the broker without that directory (log.dirs), and run the same command again"
+    (alone,) = verify_undone(simulator, world.journal, world.digest).left_alone
+    assert helps in alone.why
+    assert "1 partition left alone" in world.record().reason
+    rollback = present(world.record().rolled_back_by)
+    begun = any(row.attempt for row in world.journal.plans.rows(rollback) if row.topic_partition == T0)
+    assert begun == (purpose == "balance"), "what is known before is not submitted"
+    assert world.leases() == []
+    assert last.status is PlanStatus.COMPLETED
+    simulator.failed_dirs.clear()
+    simulator.without_log.clear()
+    finished(world, undo(world))
+    assert world.replicas("t-0") == (1, 2, 3)
+    assert world.record().status is PlanStatus.ROLLED_BACK
 
 
 def test_a_cancel_of_a_plan_that_began_nothing_counts_nothing() -> None:

@@ -83,17 +83,24 @@ def plan_rollback_moves(
     *,
     chunk_size: int,
     others: Mapping[TopicPartition, Sequence[tuple[str, MoveRow]]] | None = None,
+    failed_dirs: Mapping[int, Sequence[str]] | None = None,
 ) -> RollbackMoves:
     """Return the moves that restore the original replicas of a plan, in their order; the last move first.
 
     They cover every completed move, and every other move that changed its partition. `left_alone` are partitions that
     an external actor or one of the `others` (`find_changing_plan`) changed since, deleted or re-created ones, and those
-    whose rollback needs a dead broker. Partitions that already are at their original replicas are in neither.
+    whose rollback needs a dead broker, or one that had a replica of it in one of its `failed_dirs`. Partitions that
+    already are at their original replicas are in neither.
     """
-    later = others or {}
+    later, failed = others or {}, failed_dirs or {}
     touched = [row for row in rows if _has_changed_partition(row, snapshot) and not _is_at_originals(row, snapshot)]
     judged = [
-        (row, _rollback_skip_reason(row, snapshot, later.get(row.topic_partition, ()))) for row in reversed(touched)
+        (
+            row,
+            _rollback_skip_reason(row, snapshot, later.get(row.topic_partition, ()))
+            or _former_log_reason(row.move, snapshot, failed),
+        )
+        for row in reversed(touched)
     ]
     back = [_reverse_move(row.move, snapshot) for row, why in judged if why is None]
     return RollbackMoves(
@@ -148,6 +155,25 @@ def _rollback_skip_reason(row: MoveRow, snapshot: Snapshot, others: Sequence[tup
     if frozenset(partition.replicas) == frozenset(move.before):
         return None
     return lost_originals_reason(move, partition, snapshot.live)
+
+
+def left_failed_dirs(rows: Iterable[MoveRow]) -> frozenset[int]:
+    """Return the brokers off whose failed log directories these moves took replicas."""
+    moves = (row.move for row in rows if row.move.purpose == MoveReason.LOG_DIR_FAILED)
+    return frozenset(broker for move in moves for broker in move.removing)
+
+
+def _former_log_reason(move: Move, snapshot: Snapshot, failed_dirs: Mapping[int, Sequence[str]]) -> str | None:
+    if move.purpose != MoveReason.LOG_DIR_FAILED:
+        return None
+    missing = frozenset(move.before).difference(snapshot.partitions[move.topic_partition].replicas)
+    broker = min(missing & failed_dirs.keys(), default=None)
+    if broker is None:
+        return None
+    return (
+        f"a former replica of it may be in the failed log directory {failed_paths_text(failed_dirs[broker])} of its "
+        f"original broker {broker}, {_NO_OTHER_LOG}"
+    )
 
 
 def gone_reason(move: Move, snapshot: Snapshot) -> str | None:
@@ -227,8 +253,17 @@ GIVEN_UP = (
 #: The reason for our cancel of the completed stages after an external cancel of a later stage.
 EXTERNAL_CANCEL = TRANSITION_OF[ObservedState.CANCELLED_EXTERNALLY][1]
 
+#: What a broker does until it runs without the failed log directory of a former replica, and what helps.
+_NO_OTHER_LOG = (
+    "which then creates no other; restart the broker without that directory (log.dirs), and run the same command again"
+)
+
 #: The causes for which one move is cancelled and not submitted again, with the reason for an operator.
-INDIVIDUAL_CANCEL: dict[Cause, str] = {Cause.STALLED: GIVEN_UP, Cause.CANCELLED_ELSEWHERE: EXTERNAL_CANCEL}
+INDIVIDUAL_CANCEL: dict[Cause, str] = {
+    Cause.STALLED: GIVEN_UP,
+    Cause.CANCELLED_ELSEWHERE: EXTERNAL_CANCEL,
+    Cause.NO_LOG: f"a former replica of it may be in a failed log directory of its original broker, {_NO_OTHER_LOG}",
+}
 
 _KEEPS = "an original broker is dead or its log directory failed, so it keeps"
 

@@ -185,9 +185,10 @@ class Step:
 
     With `starting` False, nothing new is submitted. `cancelling` is the message of a cancel: moves that have not begun
     are dropped, and moves in flight are cancelled (KIP-236). Each of the `stalled` partitions is cancelled
-    individually, and dropped. `throttle` is the rate of the plan's moves, in bytes per second into one broker, 0 for
-    none; None leaves each broker the rate that the plan gave it. `memory` is what earlier steps of this process found,
-    `leases` the recorded throttle leases, as they were read with the lock.
+    individually, and dropped; so is each `without_log`, of which a broker creates no log. `throttle` is the rate of the
+    plan's moves, in bytes per second into one broker, 0 for none; None leaves each broker the rate that the plan gave
+    it. `memory` is what earlier steps of this process found, `leases` the recorded throttle leases, as they were read
+    with the lock.
     """
 
     def __init__(
@@ -200,6 +201,7 @@ class Step:
         throttle: int | None,
         cancelling: str = "",
         stalled: Collection[TopicPartition] = (),
+        without_log: Collection[TopicPartition] = (),
         memory: StepMemory | None = None,
         leases: Sequence[Row[LeaseKey, ThrottleLease]] | None = None,
     ) -> None:
@@ -213,6 +215,7 @@ class Step:
         self._cancelling = cancelling
         self._throttle = throttle
         self._stalled = frozenset(stalled)
+        self._without_log = frozenset(without_log)
         self._memory = memory or StepMemory()
         self._pressure: Pressure | None = None
         self._pressure_note = ""
@@ -409,8 +412,11 @@ class Step:
         self._unfinishable = unfinishable_message(find_unfinishable_moves(unable, snapshot, restarting), snapshot)
         lost = find_unfinishable_moves(able, snapshot, restarting)
         died = [(row, dead_target_reason(row, snapshot), Cause.BROKER_DIED) for row in lost]
-        hung = [row for row in able if row.topic_partition in self._stalled and row not in lost]
-        return [*died, *((row, f"no progress for {self._settings.stall_after:.0f} s", Cause.STALLED) for row in hung)]
+        hung = f"no progress for {self._settings.stall_after:.0f} s", Cause.STALLED
+        no_log = INDIVIDUAL_CANCEL[Cause.NO_LOG], Cause.NO_LOG
+        whys = dict.fromkeys(self._stalled, hung) | dict.fromkeys(self._without_log, no_log)
+        rest = (row for row in able if row.topic_partition in whys and row not in lost)
+        return [*died, *((row, *whys[row.topic_partition]) for row in rest)]
 
     def _release_unneeded_throttles(self, rows: MoveRows, snapshot: Snapshot) -> None:
         to_come = [*rows.open_kinds, *(row.move for row in rows.submitted)] if self._starting else []

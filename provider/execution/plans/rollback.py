@@ -7,13 +7,14 @@ of the rollback, only that record says that a rollback is to follow: `find_unfin
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 
 from kafka_steward.assignment import Operation, counted
-from kafka_steward.errors import PlanError
+from kafka_steward.errors import ClusterError, PlanError
 from kafka_steward.execution.announcements import disabled_reason
 from kafka_steward.execution.cluster_queries import with_hidden_topics
 from kafka_steward.execution.moves.progress import cancel_outcome_message
-from kafka_steward.execution.moves.recovery import RollbackMoves, plan_rollback_moves
+from kafka_steward.execution.moves.recovery import RollbackMoves, left_failed_dirs, plan_rollback_moves
 from kafka_steward.execution.moves.skips import SkippedPartition, read_skips, record_skips
 from kafka_steward.execution.moves.states import DONE, filter_unsettled, final_status
 from kafka_steward.execution.plans.slot import claim_slot, refuse_taken_slot, release_slot
@@ -74,7 +75,12 @@ def preview_rollback(context: ClusterContext, digest: str) -> RollbackMoves:
     rows = plans.rows(digest)
     others = plans.submissions_by_others(digest, [row.topic_partition for row in rows])
     snapshot = with_hidden_topics(cluster, cluster.snapshot(), {row.move.topic for row in rows})
-    return plan_rollback_moves(rows, snapshot, chunk_size=context.settings.heal_chunk_size, others=others)
+    failed_dirs = dict[int, tuple[str, ...]]()
+    with suppress(ClusterError):  # without the right to read log directories, moves that do not end say so
+        found = cluster.directories(sorted(left_failed_dirs(rows) & snapshot.live))
+        failed_dirs = {broker: dirs.failed_paths for broker, dirs in found.items() if dirs.failed_paths}
+    size = context.settings.heal_chunk_size
+    return plan_rollback_moves(rows, snapshot, chunk_size=size, others=others, failed_dirs=failed_dirs)
 
 
 def find_unfinished_rollback(journal: Journal, undone: PlanRecord) -> PlanRecord | None:
