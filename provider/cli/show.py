@@ -28,7 +28,7 @@ from kafka_steward.execution.failures.records import read_failures
 from kafka_steward.execution.failures.rules import lost_racks_clause, not_counted_text
 from kafka_steward.execution.plans.lifecycle import find_plan_by_prefix
 from kafka_steward.execution.plans.report import reason_to_leave
-from kafka_steward.execution.plans.rollback import find_left_alone
+from kafka_steward.execution.plans.rollback import find_left_alone, mark_taken_back
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.throttles.leases import list_external_rates
 from kafka_steward.execution.throttles.rates import (
@@ -76,6 +76,7 @@ def plan_facts(record: PlanRecord, external: Sequence[ExternalRate] = ()) -> dic
         "partitions": record.partitions,
         "left": record.left,
         "failed_brokers": list(record.failed_brokers),
+        "rolled_back_by": record.rolled_back_by,
         "throttle": record.throttle,
         "external_rates": [rate.to_json() for rate in external],
         "published": iso_time(record.published_ms),
@@ -380,7 +381,7 @@ def show_plan(call: CommandContext) -> None:
         return
     with call.journal() as journal:
         record = _find_shown(journal, call.arguments.plan)
-        rows = journal.plans.rows(record.digest)
+        rows = mark_taken_back(journal, record, journal.plans.rows(record.digest))
         external = list_external_rates(journal, record)
         proof = None if journal.plan_reports is None else journal.plan_reports.proof(record.digest)
         alone = find_left_alone(journal, record.digest if record.rolls_back else record.rolled_back_by)

@@ -10,7 +10,7 @@ from kafka_steward.assignment import counted
 from kafka_steward.escaping import printable, utc_text
 from kafka_steward.journal.audit import StoredAuditRecord
 from kafka_steward.journal.columns import AUDIT_TABLE, MOVES_TABLE, TableColumns
-from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, status_text
+from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus, status_text
 
 _PLANS = ("published", "plan", "operation", "status", "partitions", "reason", "who")
 #: The maximum width of a cell: longer texts are truncated, except in the last column.
@@ -61,13 +61,21 @@ def plan_lines(record: PlanRecord, rows: Sequence[MoveRow]) -> list[str]:
     if record.throttle is not None:
         rate = f"{record.throttle:,} bytes/s into each broker" if record.throttle else "none"
         lines.append(f"  throttle {rate}, set by a user")
-    return lines + ([f"  {record.reason}"] if record.reason else [])
+    reason = _reason_text(record)
+    return lines + ([f"  {reason}"] if reason else [])
 
 
 def _plan_cells(record: PlanRecord) -> tuple[str, ...]:
     when, digest = utc_text(record.published_ms), record.digest[:12]
     status, partitions = status_text(record.status.value, record.reason), str(record.partitions)
-    return (when, digest, record.operation, status, partitions, record.reason, str(record.who))
+    return (when, digest, record.operation, status, partitions, _reason_text(record), str(record.who))
+
+
+def _reason_text(record: PlanRecord) -> str:
+    """Return the reason of a plan, before it the rollback of it that has not ended, or that a person ended."""
+    if record.rolled_back_by is None or record.not_rolled_back is not None or record.status is PlanStatus.ROLLED_BACK:
+        return record.reason
+    return f"its rollback is plan {record.rolled_back_by[:12]}; {record.reason}"
 
 
 def _described_table(columns: TableColumns, rows: Sequence[Any]) -> Table:

@@ -433,6 +433,29 @@ def test_of_a_plan_with_nothing_in_flight_nothing_is_said_to_continue(
     assert "\nPlan cccccccccccc has not ended. Resume the plan, or cancel it:\n" in capsys.readouterr().err
 
 
+def test_of_a_plan_whose_rollback_was_cancelled_it_is_shown_what_was_taken_back_and_by_which_plan(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert scene.call("apply", scene.file(*ALL)) == 0
+    digest = scene.plan.digest
+    scene.simulator.topics[TopicPartition("t", 0)].size = 50
+    scene.simulator.topics[TopicPartition("t", 0)].held = dict.fromkeys((4, 2, 3), 50)
+    scene.interfere = interrupt_at(scene, 2)
+    assert scene.call("cancel", digest, "--scope", "plan") == 130
+    scene.interfere = lambda _: None
+    rollback = scene.plan.digest
+    scene.call("cancel", rollback)
+    capsys.readouterr()
+    assert scene.replicas()[0] == BEFORE[0]
+    assert scene.call("show", digest) == 0
+    shown = capsys.readouterr().out
+    back = [line for line in shown.splitlines() if f"taken back by plan {rollback[:12]}" in line]
+    assert len(back) == sum(now == was for now, was in zip(scene.replicas(), BEFORE, strict=True)) < 4
+    assert shown.count(f"  its rollback is plan {rollback[:12]}; ") == 1
+    assert scene.call("plans") == 0
+    assert f"  its rollback is plan {rollback[:12]}; " in capsys.readouterr().out
+
+
 def test_a_rollback_of_which_nothing_went_back_says_so(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     assert scene.call("apply", scene.file(*ALL)) == 0
     digest = scene.plan.digest

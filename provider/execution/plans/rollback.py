@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
-from kafka_steward.assignment import Operation, counted
+from kafka_steward.assignment import Operation, TopicPartition, counted
 from kafka_steward.errors import ClusterError, PlanError
 from kafka_steward.execution.announcements import disabled_reason
 from kafka_steward.execution.cluster_queries import with_hidden_topics
@@ -172,6 +173,23 @@ def find_left_alone(journal: Journal, rollback: str | None) -> tuple[SkippedPart
     lost = (row for row in journal.plans.rows(rollback) if row.state in {MoveState.DROPPED, MoveState.FAILED})
     found += (SkippedPartition(row.move.topic, row.move.partition, row.detail) for row in lost)
     return tuple(sorted({(each.topic, each.partition): each for each in found}.values()))
+
+
+def mark_taken_back(journal: Journal, record: PlanRecord, rows: Sequence[MoveRow]) -> list[MoveRow]:
+    """Return the moves of a plan, where each that a rollback took back says so, though the rollback did not end."""
+    done = [row.topic_partition for row in rows if row.state in DONE] if record.rolled_back_by else []
+    takers = dict[TopicPartition, str]()
+    for name, others in journal.plans.submissions_by_others(record.digest, done).items():
+        digest, last = others[-1]
+        plan = journal.plans.get(digest) if last.state in DONE else None
+        if plan is not None and plan.rolls_back == record.digest:
+            takers[name] = digest
+    return [
+        replace(row, detail=f"taken back by plan {takers[row.topic_partition][:12]}")
+        if row.topic_partition in takers
+        else row
+        for row in rows
+    ]
 
 
 def find_unsuccessful_rollback(journal: Journal, digest: str) -> PlanRecord | None:
