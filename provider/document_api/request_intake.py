@@ -44,7 +44,7 @@ from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome
 from kafka_steward.journal.listing import quarantine_document
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.mailbox import Node
-from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase
+from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.reassignment import Replica
 from kafka_steward.settings import Settings
@@ -247,10 +247,22 @@ def active_reassignments(journal: Journal, plans: DocumentPlans) -> dict[TopicPa
     for plan in plans.requested:
         for row in journal.plans.rows(plan.digest):
             if not row.state.settled:
+                move, waits, stuck = row.move, _waiting_reason(plan, row), plan.status is PlanStatus.STUCK
                 active[row.topic_partition] = ActiveReassignment(
-                    row.move.after, row.move.before, plan.legacy, plan.digest
+                    move.after, move.before, plan.legacy, plan.digest, waits, stuck
                 )
     return active
+
+
+def _waiting_reason(plan: PlanRecord, row: MoveRow) -> str:
+    """Return why a plan has not submitted a move, as a clause; empty if it has."""
+    if row.state is MoveState.SUBMITTED or row.stage:
+        return ""
+    detail = row.detail.removesuffix(".")
+    begins = f"plan {plan.digest[:12]} has the same target, and has not submitted it"
+    if plan.status is PlanStatus.STUCK:
+        return f"{begins}: it is stuck, and is to be resumed or cancelled{f'; {detail}' if detail else ''}"
+    return f"{begins}: {detail or 'its turn has not come'}"
 
 
 def _directory_notes(decisions: Sequence[RequestDecision], view: ClusterView) -> list[str]:

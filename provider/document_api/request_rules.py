@@ -42,12 +42,17 @@ class RequestedAssignment:
 
 @dataclass(frozen=True, slots=True)
 class ActiveReassignment:
-    """A reassignment in flight or waiting. `plan` is the digest of our plan; None for an external reassignment."""
+    """A reassignment in flight or waiting. `plan` is the digest of our plan; None for an external reassignment.
+
+    `waits` says why our plan has not submitted it; empty if it has. A `stuck` plan waits for a person.
+    """
 
     target: Assignment
     originals: Assignment | None
     legacy: bool = False
     plan: str | None = None
+    waits: str = ""
+    stuck: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,7 @@ class RequestOutcome(Enum):
     MOVE = "move"
     #: Another reassignment of ours is cancelled first.
     SUPERSEDE = "supersede"
-    #: No-op: the partition has the requested replicas already, or is being reassigned to them.
+    #: No-op: the partition has the requested replicas already, or is being reassigned to them, or a plan will do that.
     DONE = "done"
     #: A later document of the same batch requests another target.
     OVERTAKEN = "overtaken"
@@ -128,7 +133,10 @@ def _decide_request(asked: RequestedAssignment, sight: ClusterView, earlier: Req
     if earlier is not None:
         return _decide_later_request(asked, earlier)
     if flight is not None and flight.target == asked.replicas:
-        return RequestDecision(asked, RequestOutcome.DONE, f"it is already being reassigned to {list(asked.replicas)}")
+        outcome = RequestOutcome.REFUSE if flight.stuck and flight.waits else RequestOutcome.DONE
+        return RequestDecision(
+            asked, outcome, flight.waits or f"it is already being reassigned to {list(asked.replicas)}"
+        )
     return _decide_first_request(asked, partition, flight)
 
 

@@ -180,9 +180,10 @@ def test_what_is_in_flight_or_waits_is_read_from_its_plan_and_what_others_began_
     yard.look()
     (record,) = yard.journal.plans.unfinished()
     assert yard.in_flight() == ["t-0", "t-2"]
+    waits = f"plan {record.digest[:12]} has the same target, and has not submitted it: its turn has not come"
     assert active(yard) == {
         T0: ActiveReassignment((2, 3), (1, 2), legacy=True, plan=record.digest),
-        T1: ActiveReassignment((2, 3, 4), (2, 3, 1), legacy=True, plan=record.digest),
+        T1: ActiveReassignment((2, 3, 4), (2, 3, 1), legacy=True, plan=record.digest, waits=waits),
         T2: ActiveReassignment((3, 4, 5), (3, 1, 2), legacy=True),
     }
     yard.journal.plans.set_move_states(record.digest, [T1], MoveState.DROPPED, fence=None)

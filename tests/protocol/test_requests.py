@@ -44,6 +44,24 @@ def test_a_request_is_carried_out_and_can_be_followed_in_the_tree(yard: Yard) ->
     assert yard.journal.slot.holders() == ()
 
 
+@pytest.mark.parametrize("path", [paths.REQUEST_PREFIX, paths.REASSIGN_QUEUE])
+def test_what_a_plan_wants_and_has_not_submitted_is_not_called_in_progress(yard: Yard, path: str) -> None:
+    yard.simulator.mute.add(4)
+    yard.ask("t-0 24")
+    yard.look()
+    (digest,) = [plan.digest for plan in yard.journal.plans.unfinished()]
+    document_text = json.dumps({"partitions": [{"topic": "t", "partition": 0, "replicas": [2, 4]}]})
+    begins = f"plan {digest[:12]} has the same target, and has not submitted it: "
+    for stuck in (False, True):
+        while stuck and present(yard.journal.plans.get(digest)).status is not PlanStatus.STUCK:
+            yard.look()
+        yard.write(path, document_text)
+        (said,) = [sentence for sentence in yard.look().sentences if "asks to move" in sentence]
+        assert f": {'refused' if stuck else 'nothing to do'}, {begins}" in said
+        assert "the free space of its target is unknown" in said
+        assert ("it is stuck, and is to be resumed or cancelled; " in said) == stuck
+
+
 def test_both_of_the_kips_formats_are_understood(yard: Yard) -> None:
     yard.ask("t-0 23")
     yard.journal.mailbox.append(paths.REQUEST_PREFIX, '{"version":1,"assignments":{"t":{"1":[2,3,4]}}}')
