@@ -102,6 +102,8 @@ class Simulator:
         self.without_log: set[tuple[TopicPartition, int]] = set()
         #: Topics whose deletion is pending, and the brokers of their replicas.
         self.deletions: dict[str, set[int]] = {}
+        #: Those of them that the brokers do not show any more.
+        self.unshown: set[str] = set()
         self._topic_ids = itertools.count(1)
         for topic, assignments in topics.items():
             self.create(topic, assignments, size=size)
@@ -182,6 +184,8 @@ class Simulator:
         self._reached()
         chosen = {name: each for name, each in self.topics.items() if topics is None or name.topic in topics}
         chosen = {name: each for name, each in chosen.items() if name.topic not in self.hidden}
+        listed = {name: each for name, each in self.reassignments().items() if name in chosen}
+        chosen = {name: each for name, each in chosen.items() if name.topic not in self.unshown}
         partitions = {
             name: Partition(
                 *name,
@@ -197,7 +201,7 @@ class Simulator:
         }
         hidden = self.hidden_topics(topics or ())
         found = Snapshot(self.cluster_id, self.now_ms, self._brokers(), partitions, hidden=hidden)
-        return found.without_deleted(self.deletions)
+        return found.without_deleted(self.deletions, listed)
 
     @property
     def zookeeper_mode(self) -> bool:

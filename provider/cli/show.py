@@ -202,7 +202,7 @@ def _status_facts(
         "partitions": len(snapshot.partitions),
         "under_replicated": sum(partition.under_replicated for partition in snapshot.partitions.values()),
         "without_a_leader": sum(partition.leader is None for partition in snapshot.partitions.values()),
-        "reassigning": len(snapshot.reassigning),
+        "reassigning": len(snapshot.in_flight),
         "plans": [record.digest for record in plans],
         "external_rates": [{"plan": digest, **rate.to_json()} for digest, rates in external.items() for rate in rates],
         "journal": (opened.origin or {}).get("place"),
@@ -288,6 +288,9 @@ def list_partitions(call: CommandContext) -> Exit:
         snapshot = _describe_partitions(opened, call.arguments.topic)
         min_isr, unreadable = readable_min_isr(opened.cluster, sorted(snapshot.topics))
     rows = [_partition_facts(each, min_isr.get(each.topic)) for _, each in sorted(snapshot.partitions.items())]
+    # Of what the brokers do not show any more, nothing else is known.
+    unshown = [_partition_facts(each, None) for _, each in sorted(snapshot.unshown.items())]
+    rows += [{**row, "conditions": [PartitionCondition.REASSIGNING.value]} for row in unshown]
     chosen = [row for row in rows if not wanted or not {*wanted}.isdisjoint(row["conditions"])]
     call.out.print_rows(chosen, _partitions_table(chosen))
     if wanted:

@@ -177,13 +177,15 @@ class KafkaCluster:
             metadata = self._transport.metadata(topics)
             partitions = requests.parse_partitions(metadata)
             # The list must be newer than the metadata: see `MetadataReconciler.reconcile`.
-            reconciled = self._reconciler.reconcile(partitions, self.reassignments())
+            listed = self.reassignments()
+            reconciled = self._reconciler.reconcile(partitions, listed)
             hidden = requests.parse_hidden_topics(metadata)
         with suppress(JournalError):  # what was pending at the last look is taken to be so still
             self._deletions = self.read_deletions()
         known = reconciled | self._with_eligible_replicas(reconciled)
         found = Snapshot(self.cluster_id, taken_ms, self._list_brokers(), known, hidden)
-        return found.without_deleted(self._deletions)
+        asked = listed if topics is None else {name: each for name, each in listed.items() if name.topic in topics}
+        return found.without_deleted(self._deletions, asked)
 
     def _with_eligible_replicas(
         self, partitions: Mapping[TopicPartition, Partition]

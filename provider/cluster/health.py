@@ -247,7 +247,7 @@ def measure_health(
             if len(partition.isr) < _effective_min_isr(partition, min_isr.get(partition.topic, 1))
         ),
         offline=_sorted_names(partition for partition in partitions.values() if partition.leader is None),
-        reassigning=_sorted_names(snapshot.reassigning.values()),
+        reassigning=_sorted_names(snapshot.in_flight.values()),
         max_lag=_max_lag(snapshot.reassigning.values(), ends),
         replica_imbalance=_imbalance(
             snapshot, (broker for partition in partitions.values() for broker in partition.replicas)

@@ -179,26 +179,38 @@ class Snapshot:
     hidden: frozenset[str] = field(default_factory=frozenset)
     #: Topics whose deletion is pending, with the brokers that are down and have replicas of them.
     deleting: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    #: Partitions of these topics that a reassignment still moves, and that the brokers do not show any more.
+    unshown: Mapping[TopicPartition, Partition] = field(default_factory=dict)
 
-    def without_deleted(self, topics: Mapping[str, Collection[int]]) -> Snapshot:
+    def without_deleted(
+        self, topics: Mapping[str, Collection[int]], listed: Mapping[TopicPartition, Reassignment]
+    ) -> Snapshot:
         """Return the snapshot without `topics`, whose deletion is pending, but with what a reassignment still moves.
 
-        `topics` has the brokers of their replicas. Kafka deletes a topic only after its reassignments have ended.
+        `topics` has the brokers of their replicas, and `listed` are the reassignments that the controller lists. Kafka
+        deletes a topic only after its reassignments have ended.
         """
         if not topics:
             return self
         kept = {name: each for name, each in self.partitions.items() if name.topic not in topics or each.reassigning}
         waits = {topic: tuple(sorted(frozenset(brokers) - self.live)) for topic, brokers in sorted(topics.items())}
-        return replace(self, partitions=kept, deleting=waits)
+        unshown = {
+            name: Partition(*name, each.replicas, frozenset(), None, adding=each.adding, removing=each.removing)
+            for name, each in listed.items()
+            if name.topic in topics and name not in self.partitions
+        }
+        return replace(self, partitions=kept, deleting=waits, unshown=unshown)
 
     @property
     def deletion_sentences(self) -> tuple[str, ...]:
         """A sentence for each topic whose deletion is pending."""
-        back = {
-            topic: f"; it ends when {name_brokers(dead)} {'is' if len(dead) == 1 else 'are'} back" if dead else ""
-            for topic, dead in self.deleting.items()
-        }
-        return tuple(f"Topic {topic}: its deletion is pending{until}." for topic, until in back.items())
+        return tuple(f"Topic {topic}: {self.deletion_clause(topic)}." for topic in self.deleting)
+
+    def deletion_clause(self, topic: str) -> str:
+        """Return that the deletion of a topic is pending, and until when, as a clause; empty if it is not."""
+        dead = self.deleting.get(topic, ())
+        until = f"; it ends when {name_brokers(dead)} {'is' if len(dead) == 1 else 'are'} back" if dead else ""
+        return f"its deletion is pending{until}" if topic in self.deleting else ""
 
     @cached_property
     def live(self) -> frozenset[int]:
@@ -249,6 +261,11 @@ class Snapshot:
     def reassigning(self) -> Mapping[TopicPartition, Partition]:
         """The partitions with a reassignment in flight."""
         return {name: partition for name, partition in self.partitions.items() if partition.reassigning}
+
+    @property
+    def in_flight(self) -> Mapping[TopicPartition, Partition]:
+        """The same, with those of topics that the brokers do not show any more: for counts."""
+        return {**self.reassigning, **self.unshown}
 
 
 class LogEndSource(Protocol):

@@ -116,8 +116,9 @@ def _decide_request(asked: RequestedAssignment, sight: ClusterView, earlier: Req
     partition = sight.snapshot.partitions.get(asked.partition)
     flight = sight.active.get(asked.partition)
     if partition is None:
-        hidden = asked.partition.topic in sight.snapshot.hidden
-        return RequestDecision(asked, RequestOutcome.REFUSE, HIDDEN if hidden else "there is no such partition")
+        topic, snapshot = asked.partition.topic, sight.snapshot
+        absent = snapshot.deletion_clause(topic) or "there is no such partition"
+        return RequestDecision(asked, RequestOutcome.REFUSE, HIDDEN if topic in snapshot.hidden else absent)
     if asked.partition.topic in sight.refused:
         return RequestDecision(asked, RequestOutcome.REFUSE, f"Kafka said: {sight.refused[asked.partition.topic]}")
     why = (

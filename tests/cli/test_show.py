@@ -212,6 +212,25 @@ def test_a_topic_whose_deletion_is_pending_is_counted_nowhere_and_named(
     assert said in health_message(health)
 
 
+@pytest.mark.parametrize("shown", [True, False])
+def test_what_a_reassignment_still_moves_of_a_topic_whose_deletion_is_pending_is_counted(
+    scene: Scene, capsys: pytest.CaptureFixture[str], *, shown: bool
+) -> None:
+    gone = TopicPartition("gone", 0)
+    scene.simulator.create("gone", [(1, 2), (2, 3)])
+    scene.simulator.alter({gone: (1, 4)})
+    scene.simulator.kill(4)
+    scene.simulator.deletions = {"gone": {1, 2, 4}}
+    scene.simulator.unshown = set() if shown else {"gone"}
+    assert facts(scene, capsys)["reassigning"] == 1
+    health, _ = check_health(scene.simulator, scene.journal)
+    assert health.reassigning == (gone,)
+    assert health.measures["reassigning_partitions"] == 1
+    assert scene.call("partitions", "--reassigning-partitions") == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("gone ")]
+    assert line.endswith("being reassigned")
+
+
 @pytest.mark.parametrize(("dead", "outage"), [((), False), ((4,), False), ((3, 4), True)])
 def test_status_says_whether_so_many_brokers_are_down_that_it_is_an_outage(
     scene: Scene, capsys: pytest.CaptureFixture[str], dead: tuple[int, ...], *, outage: bool

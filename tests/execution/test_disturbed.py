@@ -174,7 +174,7 @@ def test_a_topic_whose_deletion_is_pending_is_dropped_but_for_what_moves_already
     world.step()
     assert (world.row("t-0").state, world.row("t-1").detail) == (
         MoveState.SUBMITTED,
-        "t-1 was not moved: its topic was deleted.",
+        "t-1 was not moved: the deletion of its topic is pending.",
     )
     simulator.bandwidth = 1000
     assert world.run().ended

@@ -760,6 +760,22 @@ def test_an_original_in_a_failed_log_directory_ends_the_rollback_and_is_restored
     assert world.record().status is PlanStatus.ROLLED_BACK
 
 
+def test_of_a_topic_whose_deletion_is_pending_nobody_says_that_it_was_deleted() -> None:
+    simulator = Simulator.of("1a 2b 3c 4a", "t: 123 231", "u: 123", size=1000)
+    moves = [move("t-0", "123", "423"), move("t-1", "231", "431", position=1), move("u-0", "123", "423", position=2)]
+    settings = replace(RULES, max_in_flight=1)
+    world = World(simulator, memory_journal(simulator), moves, settings=settings, auto_generated=False)
+    world.step()
+    simulator.deletions, simulator.unshown = {"t": {1, 2, 3}}, {"t"}
+    assert world.run().status is PlanStatus.COMPLETED
+    assert world.row("t-0").detail == "the deletion of its topic is pending"
+    assert "t-1 was not moved: the deletion of its topic is pending." in world.row("t-1").detail
+    (alone,) = present(publish_rollback(ClusterContext(simulator, world.journal, settings, WHO), world.digest))[
+        1
+    ].skipped
+    assert alone[1] == "the deletion of its topic is pending"
+
+
 def test_a_cancel_of_a_plan_that_began_nothing_counts_nothing() -> None:
     found = UndoVerification("d" * 64, None, "cancelled", 0, (), (), (), False, (), (), (), ("broker 4",))
     assert found.sentence == (

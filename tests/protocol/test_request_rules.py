@@ -90,7 +90,13 @@ CORDONED = (
     "broker 4 is cordoned and receives no replicas; remove its directories from cordoned.log.dirs, or name another "
     "broker"
 )
+DELETING = replace(snapshot(), deleting={"x": (4, 5)})
 CASES = [
+    (
+        asked("12", TopicPartition("x", 0)),
+        ClusterView(DELETING),
+        ("refuse", "its deletion is pending; it ends when brokers 4 and 5 are back"),
+    ),
     (asked("145"), ClusterView(snapshot()), ("move", "")),
     (asked("321"), ClusterView(snapshot()), ("move", "")),
     (asked("123"), ClusterView(snapshot()), ("done", "it already has the replicas [1, 2, 3]")),

@@ -10,7 +10,7 @@ from kafka_steward.assignment import Assignment, Move, only_reorders
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.moves.reversal import Reversal, ReversalState, is_listed_as_in_flight, next_action
 from kafka_steward.execution.moves.staging import is_between_stages, part_in_flight, stage_reached, target_in_flight
-from kafka_steward.execution.moves.states import OPEN, TOPIC_DELETED, TOPIC_RECREATED, Event, phase_of
+from kafka_steward.execution.moves.states import DELETION_PENDING, OPEN, TOPIC_DELETED, TOPIC_RECREATED, Event, phase_of
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase
 
 
@@ -38,6 +38,8 @@ class ObservedState(Enum):
     TAKEN_OVER = "taken over"
     #: The topic was deleted.
     GONE = "gone"
+    #: The brokers do not show it, and the deletion of the topic is pending.
+    DELETING = "deleting"
     #: Kafka does not let us describe the topic: its state is unknown.
     HIDDEN = "hidden"
     #: The topic was deleted and re-created.
@@ -72,6 +74,7 @@ TRANSITION_OF: dict[ObservedState, tuple[Event, str]] = {
     ObservedState.CANCELLED_EXTERNALLY: (Event.DROP, "someone else cancelled it"),
     ObservedState.TAKEN_OVER: (Event.TAKE_OVER, "someone else reassigned the partition"),
     ObservedState.GONE: (Event.DROP, TOPIC_DELETED),
+    ObservedState.DELETING: (Event.DROP, DELETION_PENDING),
     ObservedState.RECREATED: (Event.DROP, TOPIC_RECREATED),
     ObservedState.RESTORED: (Event.CANCEL_COMPLETED, "cancelled, and restored to its original replicas"),
     ObservedState.BETWEEN_STAGES: (Event.STAGE_COMPLETED, "a new replica is in sync, and the next stage may start"),
@@ -111,6 +114,8 @@ def observe_moves(rows: Iterable[MoveRow], snapshot: Snapshot) -> list[Observati
         seen = observe_move(row, partition, snapshot.live)
         if seen is ObservedState.GONE and row.move.topic in snapshot.hidden:
             seen = ObservedState.HIDDEN
+        elif seen is ObservedState.GONE and row.move.topic in snapshot.deleting:
+            seen = ObservedState.DELETING
         if seen is not None:
             found, isr = (partition.replicas, partition.isr) if partition else (None, frozenset())
             findings.append(

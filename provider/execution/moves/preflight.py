@@ -20,7 +20,7 @@ from kafka_steward.assignment import (
 from kafka_steward.cluster.state import BrokerLogDirs, Directory, Partition, Snapshot
 from kafka_steward.execution.announcements import restart_clause
 from kafka_steward.execution.moves.staging import out_of_sync_before_better
-from kafka_steward.execution.moves.states import Held, HoldReason
+from kafka_steward.execution.moves.states import DELETION_PENDING, TOPIC_DELETED, Held, HoldReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +223,9 @@ def find_objection(move: Move, inputs: PreflightInputs, *, between_stages: bool)
     """Return the first reason that prevents `move`, and the finding for its message."""
     partition = inputs.snapshot.partitions.get(move.topic_partition)
     if partition is None:
-        hidden = move.topic in inputs.snapshot.hidden
-        return HoldReason.TOPIC_HIDDEN if hidden else HoldReason.PARTITION_GONE, _UNREPORTED
+        if move.topic in inputs.snapshot.hidden:
+            return HoldReason.TOPIC_HIDDEN, _UNREPORTED
+        return HoldReason.PARTITION_GONE, DELETION_PENDING if move.topic in inputs.snapshot.deleting else TOPIC_DELETED
     for reason, check in CHECKS:
         found = None if between_stages and reason in _BEFORE_IT_BEGINS else check(move, partition, inputs)
         if found is not None:

@@ -26,7 +26,7 @@ from kafka_steward.errors import ClusterError, KafkaRefused
 from kafka_steward.execution.cluster_queries import HIDDEN
 from kafka_steward.execution.moves.observe import TRANSITION_OF, Observation, ObservedState
 from kafka_steward.execution.moves.staging import is_between_stages, part_in_flight
-from kafka_steward.execution.moves.states import OPEN, TOPIC_DELETED, TOPIC_RECREATED, phase_of
+from kafka_steward.execution.moves.states import DELETION_PENDING, OPEN, TOPIC_DELETED, TOPIC_RECREATED, phase_of
 from kafka_steward.execution.throttles.rates import find_catching_up, rate_text
 from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase
 
@@ -184,6 +184,8 @@ def gone_reason(move: Move, snapshot: Snapshot) -> str | None:
     partition = snapshot.partitions.get(move.topic_partition)
     if partition is not None:
         return TOPIC_RECREATED if partition.is_recreated(move.topic_id) else None
+    if move.topic in snapshot.deleting:
+        return DELETION_PENDING
     # Kafka deletes no partition of a topic: the topic has fewer only if it was created again.
     found = TOPIC_RECREATED if move.topic in snapshot.topics else TOPIC_DELETED
     return HIDDEN if move.topic in snapshot.hidden else found

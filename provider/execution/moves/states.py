@@ -46,6 +46,7 @@ from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase, Plan
 
 #: Why the partition of a move is not there.
 TOPIC_DELETED = "its topic was deleted"
+DELETION_PENDING = "the deletion of its topic is pending"
 TOPIC_RECREATED = f"{TOPIC_DELETED} and re-created"
 
 
@@ -185,7 +186,7 @@ class HoldReason(StrEnum):
         "{partition} no longer needs to move: {found}.",
     )
     ALREADY_THERE = "already_there", _Consequence.SATISFY, "{partition} already has the replicas {found}."
-    PARTITION_GONE = "partition_gone", _Consequence.DROP, TOPIC_DELETED
+    PARTITION_GONE = "partition_gone", _Consequence.DROP, "{found}"
     #: An ACL hides its topic, so that its existence is unknown.
     TOPIC_HIDDEN = (
         "topic_hidden",

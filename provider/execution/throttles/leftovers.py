@@ -269,7 +269,7 @@ def _list_rates(
     side: ThrottleSide, rates: Mapping[int, BrokerRate], snapshot: Snapshot, leased: Collection[int]
 ) -> Iterator[tuple[bool, ExternalThrottle]]:
     """Yield each rate, and whether a reassignment in flight needs it, or a plan has a lease on it."""
-    moving = [partition for partition in snapshot.reassigning.values() if _awaited_replicas(partition)]
+    moving = [partition for partition in snapshot.in_flight.values() if _awaited_replicas(partition)]
     if side is ThrottleSide.FOLLOWER:
         busy = {broker for partition in moving for broker in _awaited_replicas(partition)}
     else:
@@ -291,7 +291,7 @@ def _awaited_replicas(partition: Partition) -> set[int]:
 def _leftover_list(
     topic: str, key: str, value: str, leased: Collection[str], snapshot: Snapshot
 ) -> ExternalThrottle | None:
-    moving = {str(name.partition) for name in snapshot.reassigning if name.topic == topic}
+    moving = {str(name.partition) for name in snapshot.in_flight if name.topic == topic}
     entries = parse_list(value)
     if ALL in entries:
         kept = entries if moving or leased else ()
