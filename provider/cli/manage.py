@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -17,6 +17,7 @@ from kafka_steward.cluster.state import Snapshot
 from kafka_steward.document_api.request_status import BEGINS, misplaced_sentence
 from kafka_steward.errors import ClusterError, LockLost, StewardError
 from kafka_steward.execution.moves.recovery import gone_reason
+from kafka_steward.execution.moves.skips import SkippedPartition
 from kafka_steward.execution.moves.states import DONE
 from kafka_steward.execution.plans.lifecycle import (
     abandon_plan,
@@ -26,6 +27,7 @@ from kafka_steward.execution.plans.lifecycle import (
     throttle_message,
 )
 from kafka_steward.execution.plans.resolution import resolve_plan
+from kafka_steward.execution.plans.rollback import find_left_alone
 from kafka_steward.execution.throttles.leases import list_external_rates
 from kafka_steward.execution.watch.upkeep import ended_plans_with_leases, release_orphaned_throttles
 from kafka_steward.hooks.session import ClusterSession
@@ -45,9 +47,14 @@ def partition_statuses(
     record: PlanRecord,
     rows: Sequence[MoveRow],
     snapshot: Snapshot,
+    alone: Iterable[SkippedPartition] = (),
 ) -> list[PartitionStatus]:
-    """Return the status of each partition of the plan, compared with the cluster's current state. Pure."""
-    return [PartitionStatus(row.topic_partition, *_partition_status(record, row, snapshot)) for row in rows]
+    """Return the status of each partition of the plan, compared with the cluster's current state. Pure.
+
+    `alone` are those that a rollback left alone.
+    """
+    whys = {TopicPartition(each.topic, each.partition): each.why for each in alone}
+    return [PartitionStatus(row.topic_partition, *_partition_status(record, row, snapshot, whys)) for row in rows]
 
 
 def overall_exit(statuses: Sequence[PartitionStatus]) -> Exit:
@@ -56,7 +63,9 @@ def overall_exit(statuses: Sequence[PartitionStatus]) -> Exit:
     return next((code for code in (Exit.UNFINISHED, Exit.FAILED) if code in codes), Exit.DONE)
 
 
-def _partition_status(record: PlanRecord, row: MoveRow, snapshot: Snapshot) -> tuple[Exit, str]:
+def _partition_status(
+    record: PlanRecord, row: MoveRow, snapshot: Snapshot, alone: Mapping[TopicPartition, str]
+) -> tuple[Exit, str]:
     name, now = row.topic_partition, snapshot.partitions.get(row.topic_partition)
     gone = gone_reason(row.move, snapshot)
     if gone is not None or now is None:
@@ -70,7 +79,10 @@ def _partition_status(record: PlanRecord, row: MoveRow, snapshot: Snapshot) -> t
         return Exit.DONE, f"{BEGINS} {name} had not begun: it was not moved, and has its original replicas."
     if now.replicas == wanted:
         return Exit.DONE, f"{BEGINS} {name} {'was rolled back' if back else 'is completed'}."
-    return _misplaced_status(record, row, now.replicas, wanted)
+    code, sentence = _misplaced_status(record, row, now.replicas, wanted)
+    has = "the target of the plan" if now.replicas == row.move.after else "these replicas"
+    left = f" The rollback left it with {has}: {alone[name]}." if back and name in alone else ""
+    return code, f"{sentence}{left}"
 
 
 def _is_undone(record: PlanRecord) -> bool:
@@ -93,7 +105,7 @@ def verify(call: CommandContext) -> Exit:
         record = resolve_plan(opened.journal, call.arguments.plan, "verify")
         rows = opened.journal.plans.rows(record.digest)
         snapshot = opened.cluster.snapshot(sorted({row.move.topic for row in rows}))
-        verified = partition_statuses(record, rows, snapshot)
+        verified = partition_statuses(record, rows, snapshot, find_left_alone(opened.journal, record.rolled_back_by))
         released, unreleased = _release_throttles(call, opened)
     moves = [{**each.partition._asdict(), "exit": int(each.code), "sentence": each.sentence} for each in verified]
     throttles = {"throttles_released": released, "throttles_unreleased": unreleased}

@@ -469,6 +469,11 @@ def test_a_rollback_of_which_nothing_went_back_says_so(scene: Scene, capsys: pyt
     for words in (["show", digest], ["plans"]):
         assert scene.call(*words) == 0
         assert "not reverted: all 4 partitions were left alone" in capsys.readouterr().out
+    assert (scene.plan.rolls_back, scene.plan.status) == (digest, PlanStatus.FAILED)
+    assert "[--------------------]   0% of 4 partitions" in told.err
+    assert scene.call("verify", digest) == 1
+    said = " The rollback left it with the target of the plan: its original broker"
+    assert capsys.readouterr().out.count(said) == 4
     for broker in (1, 3):
         scene.simulator.restart(broker)
     assert scene.call("cancel", digest, "--scope", "plan") == 0

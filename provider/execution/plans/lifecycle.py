@@ -94,7 +94,9 @@ def completion_of(
 
     `leased_brokers` are dead brokers that still have our throttle, `conn_id` is the connection of the cluster.
     """
-    status = final_status(rows, cancelled=cancelled)
+    # A rollback that could restore nothing has failed, like one that lost each partition before its turn.
+    nothing_restored = record.rolls_back is not None and not rows and record.left > 0 and not cancelled
+    status = PlanStatus.FAILED if nothing_restored else final_status(rows, cancelled=cancelled)
     broken = [row for row in rows if not is_fully_replicated(row, snapshot)]
     # Moves that a person cancelled must not be planned again without being requested. A partition that was moved, and
     # has a replica on another broker that is down, is left to the heal of that broker.

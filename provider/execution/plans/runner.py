@@ -215,7 +215,20 @@ class PlanRunner:
 
     def _outcome_progress(self, record: PlanRecord) -> Progress:
         rows = self._journal.plans.rows(self._digest)
-        return progress_of(record, rows, sentence=describe_cancel_outcome(self._journal, record, rows))
+        progress = progress_of(record, rows, sentence=describe_cancel_outcome(self._journal, record, rows))
+        if not record.not_rolled_back:
+            return progress
+        # What the plan had moved was to go back: of that, it is what did.
+        moved = max(progress.completed, record.not_rolled_back)
+        return replace(
+            progress,
+            partitions_total=moved,
+            partitions_settled=moved,
+            completed=moved - record.not_rolled_back,
+            satisfied=0,
+            bytes_total=0,
+            bytes_done=0,
+        )
 
     def _release_leases(self, record: PlanRecord) -> None:
         """Release throttle leases of brokers that were dead before. The watch releases those that still cannot be."""
