@@ -11,7 +11,7 @@ from kafka_steward.cli.declarations import ActionCommand, Arg, GroupCommand
 
 _HEAD = """# Verbs and options
 
-What `kafka-steward VERB --help` prints, less its examples.
+What each verb of `kafka-steward` prints by `--help`, less its examples.
 [The command line](../command-line.md) has a session and the exit codes. In brackets are options of several verbs,
 which stand here; a verb's own stand below it. Every verb takes:
 
@@ -81,7 +81,7 @@ def _sections(prefix: str, commands: Sequence[ActionCommand | GroupCommand]) -> 
             yield _Section(name, [command])
             continue
         verbs = [each for each in command.subcommands if isinstance(each, ActionCommand)]
-        if len({_paragraphs(each)[1] for each in verbs}) == 1:
+        if len(verbs) > 1 and len({_paragraphs(each)[1] for each in verbs}) == 1:
             yield _Section(name, verbs)
         else:
             yield from _sections(f"{name} ", command.subcommands)

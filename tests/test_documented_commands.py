@@ -87,7 +87,7 @@ def blocks(text: str) -> Iterator[str]:
     """The commands in the blocks of a page. A line that ends in a backslash is continued by the next one."""
     for block in re.findall(r"^ *```[^\n]*\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
-            if found := re.search(r"(?:^|(?<=[\s(]))(?:airflow )?kafka-steward (.+)", line):
+            if found := re.search(r"(?:^|(?<=[\s(]))(?:airflow )?kafka-steward ([a-z].*)", line):
                 yield found[1]
 
 

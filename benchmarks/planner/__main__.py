@@ -1,4 +1,4 @@
-"""`python -m benchmarks.planner`: the planner's tables; `--write` puts two of them into docs/planning.md."""
+"""`python -m benchmarks.planner`: the planner's tables; `--write` puts that of others into docs/planning.md."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from benchmarks.report import write_between
 
 _REPORT = Path(__file__).parents[2] / "docs" / "planning.md"
 _TABLES = ("failover", "exactness", "peers", "excluded", "makespan")
-#: Those that the page has.
-_WRITTEN = ("failover", "peers")
 
 
 def main() -> None:
@@ -32,7 +30,7 @@ def main() -> None:
         }
         found = made[name]()
         print(f"{name} ({time.perf_counter() - started:.0f} s)\n\n{found}\n", flush=True)
-        if asked.write and name in _WRITTEN:
+        if asked.write and name == "peers":
             write_between(name, found, _REPORT)
 
 
@@ -40,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.planner", description=__doc__)
     parser.add_argument("tables", nargs="*", help=f"some of {', '.join(_TABLES)}; all if none is named")
     parser.add_argument("--cases", type=int, default=2_000, help="random small clusters of the first table")
-    parser.add_argument("--write", action="store_true", help="put failover and peers into docs/planning.md")
+    parser.add_argument("--write", action="store_true", help="put peers into docs/planning.md")
     return parser
 
 

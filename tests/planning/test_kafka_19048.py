@@ -193,11 +193,10 @@ def test_the_ranking_decides_one_case_alone() -> None:
 
 
 @pytest.mark.project
-def test_the_page_has_the_figures() -> None:
-    told = PAGE.read_text()
-    for name, case in CASES.items():
-        cells = [" / ".join(map(str, each)) for each in (case.theirs, case.stable, case.ordered)]
-        assert f"| {name} | {' | '.join(cells)} |" in told
+def test_the_page_says_in_how_many_cases_ours_are_better() -> None:
+    better = [name for name, case in CASES.items() if case.ordered != case.theirs]
+    assert (len(better), len(CASES)) == (9, 12)
+    assert "Of the twelve cases of its tests, ours are better in nine" in PAGE.read_text()
 
 
 @pytest.mark.parametrize("name", ["highWeightRandomExtend", "replaceBroker"])
