@@ -20,7 +20,7 @@ from kafka_steward.execution.plans.publishing import publish_plan
 from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.watch.failures import FailureDetector
+from kafka_steward.execution.watch.failure_detector import FailureDetector
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.planning.files.formats import PlanFolder, read_plan

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.documents import CONTROL_ACTIONS
-from kafka_steward.planning.files.options import GIVEN_OPTIONS, PlannerOption
+from kafka_steward.planning.options import GIVEN_OPTIONS, PlannerOption
 from kafka_steward.rebalance_request import REBALANCE_OPERATIONS
 from kafka_steward.settings import SETTINGS, Setting, Settings
 

@@ -25,7 +25,7 @@ from kafka_steward.value_parsing import parse_broker_ids
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from kafka_steward.execution.watch.failures import DetectionResult
+    from kafka_steward.execution.watch.failure_detector import DetectionResult
     from kafka_steward.hooks.session import ClusterSession
 
 __all__ = ["FindFailuresOperator", "ReportFailureOperator"]
@@ -115,7 +115,7 @@ class FindFailuresOperator(StewardOperator):
 
     def _detect_failures(self, opened: ClusterSession, context: Context) -> DetectionResult:
         from kafka_steward.execution.ports import ClusterContext
-        from kafka_steward.execution.watch.failures import FailureDetector
+        from kafka_steward.execution.watch.failure_detector import FailureDetector
         from kafka_steward.execution.watch.upkeep import run_chores
 
         who = actor_of(context)
@@ -162,7 +162,7 @@ class ReportFailureOperator(StewardOperator):
     def execute(self, context: Context) -> str:
         """Report the failure."""
         from kafka_steward.errors import RequestError
-        from kafka_steward.execution.watch.failures import report_broker, report_log_dirs
+        from kafka_steward.execution.watch.failure_detector import report_broker, report_log_dirs
 
         with self.open(context) as opened, fail_without_retry():
             if not str(self.broker).isdecimal():

@@ -67,7 +67,7 @@ class MoveRule(Enum):
 class OperationSpec:
     """The properties of an operation, for all code that treats some operations alike.
 
-    A new operation needs its line in `OPERATIONS`, its options (`planning.files.options`), its solver
+    A new operation needs its line in `OPERATIONS`, its options (`planning.options`), its solver
     (`planning.shards`), and, if no MoveRule fits, a rule of its own (`planning.checker.rules`). To be in the form of a
     rebalance, it has to be named there (`rebalance_request`).
     """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import EVEN_OPERATIONS, Operation
 from kafka_steward.errors import RequestError, SettingError
-from kafka_steward.planning.files.options import GIVEN_OPTIONS
+from kafka_steward.planning.options import GIVEN_OPTIONS
 from kafka_steward.value_parsing import parse_broker_ids, shorten_value
 
 if TYPE_CHECKING:

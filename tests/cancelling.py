@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafka_steward.execution.moves.progress import Progress
-from kafka_steward.execution.moves.reversing import find_externally_reordered
+from kafka_steward.execution.moves.reversal_execution import find_externally_reordered
 from kafka_steward.execution.moves.skips import SkippedPartition
 from kafka_steward.execution.plans.lifecycle import Scope, request_cancel
 from kafka_steward.execution.plans.rollback import find_left_alone

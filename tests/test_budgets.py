@@ -16,7 +16,7 @@ from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.watch.broker_joins import poll_empty_brokers, poll_joined_brokers
-from kafka_steward.execution.watch.failures import FailureDetector
+from kafka_steward.execution.watch.failure_detector import FailureDetector
 from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.page_data import audit, clusters, plans

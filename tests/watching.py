@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.watch.failures import DetectionResult, FailureDetector
+from kafka_steward.execution.watch.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.execution.watch.upkeep import run_chores
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings

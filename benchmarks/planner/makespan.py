@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from benchmarks.planner.table import table
-from kafka_steward.planning.files.options import Options
+from kafka_steward.planning.options import Options
 from kafka_steward.planning.solver.plan_rows import MoveQueue, start_order
 from tests.planning.test_stability import least, makespan
 

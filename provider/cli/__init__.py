@@ -39,7 +39,7 @@ from kafka_steward.assignment import Operation
 from kafka_steward.cli.declarations import ActionCommand, Arg, GroupCommand, to_airflow
 from kafka_steward.commands import looks_without_connection
 from kafka_steward.journal.audit import Action
-from kafka_steward.planning.files.options import GIVEN_OPTIONS, REQUIRED, PlannerOption
+from kafka_steward.planning.options import GIVEN_OPTIONS, REQUIRED, PlannerOption
 
 if TYPE_CHECKING:
     from airflow.cli import cli_config

@@ -14,7 +14,7 @@ from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.execution.announcements import disabled_reason
 from kafka_steward.execution.moves.external import ExternalCancel
 from kafka_steward.execution.moves.progress import Progress, progress_of
-from kafka_steward.execution.moves.reversing import find_externally_reordered, restore_externally_reordered
+from kafka_steward.execution.moves.reversal_execution import find_externally_reordered, restore_externally_reordered
 from kafka_steward.execution.moves.skips import SkippedPartition
 from kafka_steward.execution.moves.states import DONE, filter_unsettled
 from kafka_steward.execution.plans.cancel import cancel_everything, pending_plans

@@ -25,7 +25,12 @@ from kafka_steward.execution.announcements import (
 )
 from kafka_steward.execution.cluster_queries import cordoned_brokers
 from kafka_steward.execution.topics.pending import PendingReplica, count_missing, eligible_brokers, list_pending
-from kafka_steward.execution.watch.failures import report_broker, report_log_dirs, withdraw_log_dirs, withdraw_report
+from kafka_steward.execution.watch.failure_detector import (
+    report_broker,
+    report_log_dirs,
+    withdraw_log_dirs,
+    withdraw_report,
+)
 from kafka_steward.hooks import steward
 from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.columns import audit_facts

@@ -47,7 +47,7 @@ from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot, u
 from kafka_steward.execution.throttles.leftovers import read_external_rates
 from kafka_steward.execution.throttles.rates import ExternalRate, external_rates_message
 from kafka_steward.execution.topics.pending import list_pending, target_replication_factors, unfillable_reason
-from kafka_steward.execution.watch.failures import decide_outage
+from kafka_steward.execution.watch.failure_detector import decide_outage
 from kafka_steward.given_targets import CurrentPartition, TargetCheck
 from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal import paths
@@ -64,9 +64,9 @@ from kafka_steward.planning.files.formats import (
     read_snapshot,
     write_plan,
 )
-from kafka_steward.planning.files.options import GIVEN_OPTIONS, select_options
 from kafka_steward.planning.files.reassignment import reassignment_json
 from kafka_steward.planning.local import plan_locally
+from kafka_steward.planning.options import GIVEN_OPTIONS, select_options
 from kafka_steward.rack_rule import RackRule
 from kafka_steward.rebalance_request import RebalanceRequest
 from kafka_steward.settings import parse_capacities

@@ -38,7 +38,7 @@ from kafka_steward.execution.throttles.rates import (
     names_rates,
     rate_text,
 )
-from kafka_steward.execution.watch.failures import decide_outage
+from kafka_steward.execution.watch.failure_detector import decide_outage
 from kafka_steward.execution.watch.health import (
     DEFAULT_LIMITS,
     check_health,

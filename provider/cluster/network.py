@@ -23,10 +23,8 @@ import kafka.errors
 from kafka import KafkaAdminClient
 from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
-from kafka.net.sasl.oauth import AbstractTokenProvider
+from kafka.net.sasl.oauth import AbstractTokenProvider as AbstractTokenProvider  # noqa: PLC0414 - others take it from here
 from kafka.net.selector import NetworkSelector
-
-__all__ = ["REFUSED", "AbstractTokenProvider", "CertificateRefused", "Network", "Node", "Request", "ask_controllers"]
 
 #: A factory of requests: each attempt needs a new one, since brokers may support different versions.
 Request = Callable[[], Any]

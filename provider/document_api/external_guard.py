@@ -19,7 +19,7 @@ from kafka_steward.execution.moves.external import (
     cancel_external_reassignments,
 )
 from kafka_steward.execution.moves.in_flight import list_in_flight
-from kafka_steward.execution.moves.reversing import judge
+from kafka_steward.execution.moves.reversal_execution import judge
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord

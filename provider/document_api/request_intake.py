@@ -35,7 +35,7 @@ from kafka_steward.execution.moves.directories import chosen_by_broker_note, hel
 from kafka_steward.execution.moves.in_flight import delete_in_flight, list_in_flight, retarget_in_flight
 from kafka_steward.execution.moves.observe import Observation, ObservedState, observe_moves
 from kafka_steward.execution.moves.reversal import NextAction, ReversalState, Verdict
-from kafka_steward.execution.moves.reversing import LateRetraction, MoveReversals, ReversalExecutor
+from kafka_steward.execution.moves.reversal_execution import LateRetraction, MoveReversals, ReversalExecutor
 from kafka_steward.execution.moves.states import OPEN, SETTLED, Event, phase_of
 from kafka_steward.execution.moves.store import Decision, MoveStore
 from kafka_steward.execution.ports import ClusterPort

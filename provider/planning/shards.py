@@ -31,8 +31,8 @@ from kafka_steward.planning.files.formats import (
     cordoned_brokers,
     spared_brokers,
 )
-from kafka_steward.planning.files.options import Options, find_operation
 from kafka_steward.planning.files.reassignment import parse_reassignment
+from kafka_steward.planning.options import Options, find_operation
 from kafka_steward.planning.solver.balance import BalanceSetup, balance_replicas
 from kafka_steward.planning.solver.candidate import (
     CandidatePlan,

@@ -22,7 +22,7 @@ from kafka_steward.triggers.reporting import event_payload, set_gauge
 
 if TYPE_CHECKING:
     from kafka_steward.execution.watch.alerts import Condition
-    from kafka_steward.execution.watch.failures import DetectionResult
+    from kafka_steward.execution.watch.failure_detector import DetectionResult
     from kafka_steward.hooks.cluster_config import ClusterConfig
     from kafka_steward.hooks.session import ClusterSession
     from kafka_steward.hooks.steward import StewardHook

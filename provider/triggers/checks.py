@@ -17,7 +17,7 @@ from kafka_steward.triggers.reporting import WatchReporter, emit_health, event_p
 if TYPE_CHECKING:
     from kafka_steward.cluster.health import CopiedBytes
     from kafka_steward.execution.watch.broker_joins import EmptyBrokers, JoinPollResult
-    from kafka_steward.execution.watch.failures import DetectionResult, FailureDetector
+    from kafka_steward.execution.watch.failure_detector import DetectionResult, FailureDetector
     from kafka_steward.execution.watch.observation import CheckRecorder
     from kafka_steward.hooks.session import ClusterSession
     from kafka_steward.journal.observed import CheckReport
@@ -106,7 +106,7 @@ class BrokerFailureCheck(Check["DetectionResult"]):
 
     def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, DetectionResult, float]:
         """Detect failed brokers."""
-        from kafka_steward.execution.watch.failures import FailureDetector
+        from kafka_steward.execution.watch.failure_detector import FailureDetector
         from kafka_steward.journal.audit import Actor
 
         if self._detector is None or self._detector[0] is not opened:

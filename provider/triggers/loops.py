@@ -22,7 +22,7 @@ from kafka_steward.triggers.reporting import event_payload
 
 if TYPE_CHECKING:
     from kafka_steward.cluster.client import KafkaCluster
-    from kafka_steward.execution.watch.failures import DetectionResult
+    from kafka_steward.execution.watch.failure_detector import DetectionResult
     from kafka_steward.execution.watch.lease import ClusterLease, Standby
     from kafka_steward.execution.watch.observation import ObservedCluster
     from kafka_steward.hooks.session import ClusterSession

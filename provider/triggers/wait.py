@@ -42,7 +42,7 @@ def evaluate_check(question: str, opened: ClusterSession, arguments: Mapping[str
 
 def check_broker_failures(opened: ClusterSession, arguments: Mapping[str, Any]) -> CheckResult:
     """Check for a broker whose grace period has expired and that no plan heals; `brokers` restricts it to some ids."""
-    from kafka_steward.execution.watch.failures import FailureDetector
+    from kafka_steward.execution.watch.failure_detector import FailureDetector
     from kafka_steward.journal.audit import Actor
 
     who = Actor(**(arguments.get("who") or {}))

@@ -32,7 +32,7 @@ from kafka_steward.ui.access import AirflowAccess, UserDep, WorkflowDag
 from kafka_steward.ui.audit_search import AuditSearch, read_search
 from kafka_steward.ui.buttons import ButtonMaker, night_commands, resume_command
 from kafka_steward.ui.journals import Journals
-from kafka_steward.ui.rendering import PageUrls, render, static_files
+from kafka_steward.ui.template_engine import PageUrls, render, static_files
 
 _DAY_MS = 86_400_000
 #: The spans of the health charts, in days.

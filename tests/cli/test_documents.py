@@ -17,7 +17,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cli import Exit
 from kafka_steward.errors import ClusterUnreachable, JournalUnreachable, SettingError
 from kafka_steward.execution.announcements import disabled_advice
-from kafka_steward.execution.watch.failures import FailureDetector
+from kafka_steward.execution.watch.failure_detector import FailureDetector
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord
 from kafka_steward.journal.mailbox import Node, read_one

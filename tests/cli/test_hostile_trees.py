@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.escaping import UNPRINTABLE
 from kafka_steward.execution.watch.broker_joins import poll_empty_brokers, poll_joined_brokers
-from kafka_steward.execution.watch.failures import FailureDetector
+from kafka_steward.execution.watch.failure_detector import FailureDetector
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.records import FAILED_BROKERS

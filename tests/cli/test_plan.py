@@ -13,7 +13,7 @@ import pytest
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.execution.throttles.leftovers import survey_throttles
-from kafka_steward.execution.watch.failures import FailureDetector
+from kafka_steward.execution.watch.failure_detector import FailureDetector
 from kafka_steward.execution.watch.health import check_health, health_message
 from kafka_steward.execution.watch.observation import broker_reports
 from kafka_steward.journal.records import PlanStatus

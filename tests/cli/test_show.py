@@ -26,7 +26,7 @@ from kafka_steward.execution.plans.progress_reports import proof_summary, report
 from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.watch.failures import FailureDetector
+from kafka_steward.execution.watch.failure_detector import FailureDetector
 from kafka_steward.execution.watch.health import check_health, health_message
 from kafka_steward.execution.watch.observation import broker_reports
 from kafka_steward.hooks.steward import StewardHook

@@ -22,7 +22,7 @@ from kafka_steward.execution.failures.rules import Failure, called_off_brokers
 from kafka_steward.execution.plans.lifecycle import abandon_plan
 from kafka_steward.execution.plans.publishing import publish_plan
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.watch.failures import DetectionResult, FailureDetector
+from kafka_steward.execution.watch.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.kip_documents import FailedBroker

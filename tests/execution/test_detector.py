@@ -20,7 +20,7 @@ from kafka_steward.execution.failures.records import FAILURES
 from kafka_steward.execution.plans.lifecycle import request_cancel
 from kafka_steward.execution.plans.publishing import publish_plan
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.watch.failures import CALM_MS, LOST_MS, DetectionResult, FailureDetector
+from kafka_steward.execution.watch.failure_detector import CALM_MS, LOST_MS, DetectionResult, FailureDetector
 from kafka_steward.journal.mailbox import read_one
 from kafka_steward.journal.observed import CheckState
 from kafka_steward.journal.store import Journal, open_journal

@@ -22,7 +22,7 @@ from kafka_steward.execution.moves.external import (
     ExternalReassignment,
     cancel_external_reassignments,
 )
-from kafka_steward.execution.moves.reversing import find_externally_reordered, restore_externally_reordered
+from kafka_steward.execution.moves.reversal_execution import find_externally_reordered, restore_externally_reordered
 from kafka_steward.journal.audit import Action, Audit, AuditRecord, Outcome
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.records import MoveState

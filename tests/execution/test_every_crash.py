@@ -24,7 +24,7 @@ from kafka_steward.execution.plans.rollback import find_unfinished_cancels
 from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.throttles.leftovers import ExternalThrottle, remove_leftover_throttles, survey_throttles
-from kafka_steward.execution.watch.failures import DetectionResult
+from kafka_steward.execution.watch.failure_detector import DetectionResult
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.kip_documents import CancelRequest

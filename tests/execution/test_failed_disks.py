@@ -30,7 +30,7 @@ from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.topics.creation import TopicSpec, create_topic
-from kafka_steward.execution.watch.failures import (
+from kafka_steward.execution.watch.failure_detector import (
     DetectionResult,
     FailureDetector,
     report_broker,

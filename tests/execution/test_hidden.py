@@ -16,7 +16,7 @@ from kafka_steward.execution.cluster_queries import HIDDEN, find_hidden_topics, 
 from kafka_steward.execution.effects import elect_preferred_leaders
 from kafka_steward.execution.moves.in_flight import record_in_flight
 from kafka_steward.execution.moves.recovery import plan_rollback_moves
-from kafka_steward.execution.moves.reversing import LateRetraction, late_reversal
+from kafka_steward.execution.moves.reversal_execution import LateRetraction, late_reversal
 from kafka_steward.execution.moves.states import Held, HoldReason
 from kafka_steward.execution.plans.lifecycle import request_cancel
 from kafka_steward.execution.plans.requests import validate_against_cluster

@@ -14,7 +14,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.request_intake import PartialCancel
 from kafka_steward.errors import JournalError, KafkaRefused, KafkaTimeout, LockLost, PlanError
 from kafka_steward.execution.moves.in_flight import record_in_flight
-from kafka_steward.execution.moves.reversing import LateRetraction, late_reversal
+from kafka_steward.execution.moves.reversal_execution import LateRetraction, late_reversal
 from kafka_steward.execution.moves.states import Held, HoldReason
 from kafka_steward.execution.moves.store import MoveStore
 from kafka_steward.execution.plans.drive import DrivePolicy, StepRunner, run_to_end

@@ -38,7 +38,7 @@ from kafka_steward.execution.plans.slot import (
 )
 from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.watch.failures import FailureDetector
+from kafka_steward.execution.watch.failure_detector import FailureDetector
 from kafka_steward.journal.records import Approval, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.state import Noun
 from kafka_steward.journal.store import Journal

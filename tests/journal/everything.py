@@ -18,7 +18,7 @@ from kafka_steward.execution.announcements import announce_restart, disable_reas
 from kafka_steward.execution.plans.cancel import cancel_everything
 from kafka_steward.execution.plans.lifecycle import change_plan_throttle, request_cancel
 from kafka_steward.execution.plans.publishing import approve_plan
-from kafka_steward.execution.watch.failures import FailureDetector
+from kafka_steward.execution.watch.failure_detector import FailureDetector
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.listing import quarantine_document

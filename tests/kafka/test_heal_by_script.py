@@ -28,7 +28,7 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.topics.creation import TopicSpec, add_deferred_partitions, add_partitions, create_topic
 from kafka_steward.execution.topics.pending import list_pending, reconcile_pending, target_replication_factors
 from kafka_steward.execution.watch.broker_joins import JoinPollResult, poll_joined_brokers
-from kafka_steward.execution.watch.failures import DetectionResult
+from kafka_steward.execution.watch.failure_detector import DetectionResult
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, Outcome
 from kafka_steward.journal.kip_documents import Chunk

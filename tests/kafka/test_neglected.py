@@ -26,7 +26,7 @@ from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.throttles.rates import ThrottleSide
 from kafka_steward.execution.topics.pending import record_pending
-from kafka_steward.execution.watch.failures import DetectionResult
+from kafka_steward.execution.watch.failure_detector import DetectionResult
 from kafka_steward.execution.watch.health import check_health, health_message
 from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.hooks.steward import StewardHook

@@ -24,7 +24,7 @@ from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.throttles.rates import ThrottleSide
-from kafka_steward.execution.watch.failures import FailureDetector
+from kafka_steward.execution.watch.failure_detector import FailureDetector
 from kafka_steward.execution.watch.health import check_health
 from kafka_steward.journal.store import open_journal
 from kafka_steward.planning.files.formats import cordoned_brokers, read_snapshot

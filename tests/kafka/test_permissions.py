@@ -25,7 +25,7 @@ from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.topics.creation import TopicSpec, add_deferred_partitions, add_partitions, create_topic
-from kafka_steward.execution.watch.failures import FailureDetector
+from kafka_steward.execution.watch.failure_detector import FailureDetector
 from kafka_steward.execution.watch.health import check_health, health_message
 from kafka_steward.hooks.cluster_config import ClusterConfig
 from kafka_steward.hooks.session import ClusterSession

@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import AuthenticationFailed, JournalUnreachable
 from kafka_steward.execution.watch.alerts import ALERTS, Condition, list_untold, update_alerts
-from kafka_steward.execution.watch.failures import DetectionResult, FailureDetector
+from kafka_steward.execution.watch.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import ReassignmentsDisabled

@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.watch.failures import DetectionResult, FailureDetector, report_broker
+from kafka_steward.execution.watch.failure_detector import DetectionResult, FailureDetector, report_broker
 from kafka_steward.journal.observed import CheckState
 from kafka_steward.operators.checks import ClusterReadyOperator
 from kafka_steward.operators.failures import FindFailuresOperator

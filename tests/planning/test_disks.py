@@ -19,7 +19,7 @@ from kafka_steward.planning.checker.check import (
     tolerance_gaps,
 )
 from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, PlanFolder, SnapshotFolder
-from kafka_steward.planning.files.options import Options
+from kafka_steward.planning.options import Options
 from kafka_steward.planning.solver.disks import disk_shares
 from kafka_steward.planning.solver.fill_missing import OtherShards, ShardTotals
 from kafka_steward.planning.solver.problem import Brokers

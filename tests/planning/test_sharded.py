@@ -14,7 +14,7 @@ from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder
-from kafka_steward.planning.files.options import Options
+from kafka_steward.planning.options import Options
 from kafka_steward.planning.shards import shard_boundaries
 from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.problem import Problem

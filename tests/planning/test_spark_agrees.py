@@ -27,8 +27,8 @@ from kafka_steward.planning.files.formats import (
     read_snapshot,
     write_plan,
 )
-from kafka_steward.planning.files.options import Options
 from kafka_steward.planning.files.storage import Folder
+from kafka_steward.planning.options import Options
 from kafka_steward.planning.shards import SHARD_ROWS
 from kafka_steward.planning.solver.sharded.plan import Movement, ShardedQuotas, is_shardable
 from kafka_steward.planning.spark import session

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.formats import SnapshotFolder
-from kafka_steward.planning.files.options import Options
+from kafka_steward.planning.options import Options
 from kafka_steward.planning.solver.plan_rows import MoveQueue, start_order
 from tests.builders import planned
 from tests.planning.integer_solver import carried_out, random_case

@@ -22,8 +22,8 @@ from kafka_steward.planning.files.formats import (
     cordoned_brokers,
     digest_with_proof,
 )
-from kafka_steward.planning.files.options import Options, find_operation
 from kafka_steward.planning.local import plan_apply_locally, plan_topics_locally
+from kafka_steward.planning.options import Options, find_operation
 from tests.builders import cluster, plan_with, planned, snapshot_of
 from tests.planning.manual_plans import move
 from tests.rings import tried

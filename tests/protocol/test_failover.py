@@ -10,7 +10,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.execution.plans.publishing import publish_plan
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.watch.failures import DetectionResult, FailureDetector
+from kafka_steward.execution.watch.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.mailbox import read_one

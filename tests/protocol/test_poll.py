@@ -17,7 +17,7 @@ from kafka_steward.execution.plans.cancel import consume_cancel_signal
 from kafka_steward.execution.plans.drive import DrivePolicy, run_to_end
 from kafka_steward.execution.plans.undo_verification import verify_undone
 from kafka_steward.execution.throttles.leases import list_leased_rates
-from kafka_steward.execution.watch.failures import FailureDetector
+from kafka_steward.execution.watch.failure_detector import FailureDetector
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
 from kafka_steward.journal.kip_documents import InFlight

@@ -15,8 +15,8 @@ from kazoo.client import KazooClient
 
 from kafka_steward.document_api.document_plans import PollResult
 from kafka_steward.errors import JournalUnreachable
-from kafka_steward.execution.watch import failures
-from kafka_steward.execution.watch.failures import DetectionResult
+from kafka_steward.execution.watch import failure_detector
+from kafka_steward.execution.watch.failure_detector import DetectionResult
 from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
@@ -219,7 +219,7 @@ def watch_of(server: ZooKeeperServer, looks: Looks, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("kafka_steward.triggers.documents._NOTIFIED_POLL_S", hour_s)
     monkeypatch.setattr("kafka_steward.triggers.checks._poll_interval_s", lambda _: hour_s)
     monkeypatch.setattr("kafka_steward.triggers.documents.DocumentController", looks.look_of("documents", PollResult()))
-    monkeypatch.setattr(failures, "FailureDetector", looks.look_of("brokers", verdict))
+    monkeypatch.setattr(failure_detector, "FailureDetector", looks.look_of("brokers", verdict))
     journal = Yard().journal
     access = SimpleNamespace(conn_id="kafka", zookeeper=ZooKeeperOptions(server.hosts), settings=Settings())
     cluster = SimpleNamespace(cluster_id=journal.cluster_id, close=lambda: None, live_brokers=dict)

@@ -17,7 +17,7 @@ from kafka_steward.airflow_versions import stats
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import ClusterUnreachable
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.execution.watch.failures import report_broker
+from kafka_steward.execution.watch.failure_detector import report_broker
 from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths

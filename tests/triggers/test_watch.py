@@ -14,7 +14,7 @@ import pytest
 
 from kafka_steward.airflow_versions import stats
 from kafka_steward.errors import ClusterUnreachable, WrongJournal
-from kafka_steward.execution.watch.failures import DetectionResult
+from kafka_steward.execution.watch.failure_detector import DetectionResult
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.settings import Settings

@@ -21,7 +21,7 @@ from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.moves.in_flight import delete_in_flight, disown_in_flight, is_unknown_plan, list_in_flight
 from kafka_steward.execution.moves.observe import ObservedState, observe_moves
 from kafka_steward.execution.moves.reversal import Reversal, ReversalState, Verdict
-from kafka_steward.execution.moves.reversing import ReversalExecutor
+from kafka_steward.execution.moves.reversal_execution import ReversalExecutor
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, Code

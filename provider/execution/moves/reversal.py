@@ -3,7 +3,7 @@
 A reversal cancels what is in flight, and then restores the order of the replicas, which Kafka's cancel loses. A plan
 takes its own moves back, and those of clients that are not ours, of a late request, and of a request that came while
 reassignments were disabled are taken back likewise. Whoever wants that makes the `Reversal`s and records them;
-`next_action` says what each needs, and reversing.py executes it.
+`next_action` says what each needs, and reversal_execution.py executes it.
 
 KIP-236 names two cases in which a cancel is harmful or impossible:
 

@@ -53,7 +53,7 @@ from kafka_steward.execution.moves.recovery import (
     unfinishable_message,
 )
 from kafka_steward.execution.moves.reversal import NextAction
-from kafka_steward.execution.moves.reversing import LateRetraction, MoveReversals, ReversalExecutor
+from kafka_steward.execution.moves.reversal_execution import LateRetraction, MoveReversals, ReversalExecutor
 from kafka_steward.execution.moves.rows import MoveRows
 from kafka_steward.execution.moves.skips import record_skips
 from kafka_steward.execution.moves.staging import (

@@ -47,7 +47,7 @@ from kafka_steward.execution.throttles.rates import (
 from kafka_steward.journal.observed import ProofSummary
 from kafka_steward.journal.records import MoveRow, MoveState
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, cordoned_brokers, min_isr_by_topic
-from kafka_steward.planning.files.options import Options
+from kafka_steward.planning.options import Options
 from kafka_steward.rack_rule import RackRule, rack_left_sentence
 
 

@@ -23,13 +23,13 @@ from kafka_steward.errors import PlanError, RequestError
 from kafka_steward.execution.cluster_queries import HIDDEN
 from kafka_steward.given_targets import CurrentPartition, TargetCheck
 from kafka_steward.planning.files.formats import SnapshotFolder, cordoned_brokers
-from kafka_steward.planning.files.options import Options, select_options
 from kafka_steward.planning.files.reassignment import (
     Replica,
     find_assignment,
     parse_directories,
     parse_reassignment,
 )
+from kafka_steward.planning.options import Options, select_options
 from kafka_steward.rebalance_request import RebalanceRequest
 from kafka_steward.service_topics import SERVICE_TOPICS
 

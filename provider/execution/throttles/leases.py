@@ -5,7 +5,7 @@ added it, a rate together with the value that was set before. The leases to rele
 minus those still needed. The next step of the plan can therefore release them, and so can the watch if no process steps
 the plan. Several plans can have a lease on the same rate; the strictest of their rates applies. The last of these plans
 restores the previous rate, and only if the current rate is still one that we set. Each step of a plan sets throttles
-again that an external change cleared, and sets its brokers to the rate that is requested now (throttle_rates.py).
+again that an external change cleared, and sets its brokers to the rate that is requested now (rates.py).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from kafka_steward.execution.moves.in_flight import (
     is_unknown_plan,
     list_in_flight_plans,
 )
-from kafka_steward.execution.moves.reversing import LateRetraction, find_orphaned_moves
+from kafka_steward.execution.moves.reversal_execution import LateRetraction, find_orphaned_moves
 from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.execution.throttles.leases import release_leases_of_plans

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from kafka_steward.assignment import GIVEN_OPERATIONS, MoveReason, Operation
 from kafka_steward.planning.files.formats import PLAN
-from kafka_steward.planning.files.options import Options
+from kafka_steward.planning.options import Options
 from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.fair_shares import rack_spread_violated
 from kafka_steward.planning.solver.problem import STATES, Bools, Brokers, Ints, PartitionTable

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from kafka_steward.assignment import Operation
 from kafka_steward.errors import PlanError
-from kafka_steward.planning.files.options import Options
+from kafka_steward.planning.options import Options
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

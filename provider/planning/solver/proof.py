@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kafka_steward.assignment import EVEN_OPERATIONS, GIVEN_OPERATIONS, Operation, counted
-from kafka_steward.planning.files.options import Options
+from kafka_steward.planning.options import Options
 from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.fair_shares import rack_spread_violated
 from kafka_steward.planning.solver.flow import mebibytes

@@ -19,7 +19,6 @@ from kafka_steward.assignment import OPERATIONS, Operation
 from kafka_steward.errors import PlanError, StewardError
 from kafka_steward.planning.checker.check import PlanVerdict, check
 from kafka_steward.planning.files.formats import read_plan, read_snapshot, write_snapshot
-from kafka_steward.planning.files.options import Options, find_operation
 from kafka_steward.planning.files.reassignment import (
     parse_directories,
     read_assignment,
@@ -27,6 +26,7 @@ from kafka_steward.planning.files.reassignment import (
     reassignment_json,
     snapshot_tables,
 )
+from kafka_steward.planning.options import Options, find_operation
 from kafka_steward.planning.spark.archive import check_archive, make_archive, read_archive_facts
 from kafka_steward.planning.spark.pipeline import check_with_spark, run
 from kafka_steward.planning.spark.probe import probe_executors, probe_store

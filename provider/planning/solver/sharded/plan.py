@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 
 from kafka_steward.assignment import EVEN_OPERATIONS, Operation
-from kafka_steward.planning.files.options import Options
+from kafka_steward.planning.options import Options
 from kafka_steward.planning.solver.balance import (
     NEAREST_NOTE,
     Bounds,

@@ -14,7 +14,7 @@ from kafka_steward.errors import ClusterError, KafkaTimeout, LockLost
 from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.moves.reversal import Reversal, Verdict
 from kafka_steward.execution.moves.reversal import ReversalState as State
-from kafka_steward.execution.moves.reversing import ReversalExecutor
+from kafka_steward.execution.moves.reversal_execution import ReversalExecutor
 from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.store import Journal
