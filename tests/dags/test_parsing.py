@@ -25,7 +25,7 @@ heavy = {"kafka", "kazoo", "pyspark", "pyarrow", "pylmcf", "numpy"}
 parts = ("journal", "cluster", "execution", "planning", "hooks.steward")
 ours = tuple(f"kafka_steward.{part}." for part in parts)
 # The forms are made from the table of options, which imports nothing else of the planner.
-light = {f"kafka_steward.planning{part}" for part in ("", ".files", ".files.options")}
+light = {f"kafka_steward.planning{part}" for part in ("", ".options")}
 for path in sorted(Path(sys.argv[1]).iterdir()):
     runpy.run_path(str(path))
     imported = {name for name in sys.modules if name in heavy or f"{name}.".startswith(ours)}
