@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -168,34 +168,38 @@ class Network:
         return self._clients[-1]
 
 
-def ask_controllers(
-    config: Mapping[str, Any], servers: str, requests: Sequence[Request], timeout_ms: int
-) -> Iterator[list[Any]]:
-    """Yield the responses to `requests` of one KRaft controller after the other (KIP-919).
+def ask_controllers(config: Mapping[str, Any], servers: str, request: Request, timeout_ms: int) -> Iterator[Any]:
+    """Yield the responses of the KRaft controllers that answer a request, one after the other (KIP-919).
 
     Only the active controller carries out a change. A controller answers no request for metadata, with which
     kafka-python begins: it is asked in the versions of Kafka 4.0, without a look for those that it has. Raises
-    kafka-python's error of the last one if none answers.
+    kafka-python's error of the first one if none answers.
     """
-    options = {**config, "bootstrap_servers": servers.split(","), "api_version": _CONTROLLER_VERSION}
+    failures: list[Exception] = []
+    answered = False
+    for server in servers.split(","):
+        try:
+            answer = _ask_controller({**config, "bootstrap_servers": [server]}, request(), timeout_ms)
+        except kafka.errors.KafkaError as error:
+            failures.append(error)
+        else:
+            answered = True
+            yield answer
+    if failures and not answered:
+        raise failures[0]
+
+
+def _ask_controller(config: Mapping[str, Any], request: Any, timeout_ms: int) -> Any:
+    # A client of its own: after a refused connection, kafka-python may fail the next request to another server too.
+    options = {**config, "api_version": _CONTROLLER_VERSION}
     net = NetworkSelector(**options)
     manager = _ConnectionManager(net, **options)
-    last: Exception | None = None
     try:
-        for controller in manager.cluster.bootstrap_brokers():
-            try:
-                asked = (partial(_send_one, manager, request(), controller.node_id, timeout_ms) for request in requests)
-                answers = [net.run(send) for send in asked]
-            except kafka.errors.KafkaError as error:
-                last = last or error
-            else:
-                last = None
-                yield answers
+        controller = next(iter(manager.cluster.bootstrap_brokers()))
+        return net.run(_send_one, manager, request, controller.node_id, timeout_ms)
     finally:
         manager.close()
         net.close()
-    if last is not None:
-        raise last
 
 
 async def _send_one(manager: Any, request: Any, node: int, timeout_ms: int) -> Any:

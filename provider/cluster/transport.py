@@ -150,11 +150,11 @@ class KafkaTransport:
         config = {name: value for name, value in self._config.items() if name != "bootstrap_servers"}
         describe = requests.describe_controllers_request
         try:
-            for (described,) in ask_controllers(config, servers, [describe], self.timeout_ms):
+            for described in ask_controllers(config, servers, describe, self.timeout_ms):
                 self._verify_cluster_id(described.cluster_id)
             if request is None:
                 return None
-            for (answer,) in ask_controllers(config, servers, [request], self.timeout_ms):
+            for answer in ask_controllers(config, servers, request, self.timeout_ms):
                 if all(each.error_code != requests.NOT_CONTROLLER for each in answer.responses):
                     return answer
         except kafka.errors.KafkaError as error:

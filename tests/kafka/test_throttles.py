@@ -110,12 +110,13 @@ def test_a_rate_goes_back_to_what_it_was_and_one_that_others_changed_stays(
     assert not any("rate" in row.key.setting for row in journal.rows(THROTTLE_LEASES).all())
 
 
-def test_the_rates_of_a_dead_broker_go_back_through_the_controllers(
-    kraft_sandbox: Sandbox, journal: Journal, topic: str
+@pytest.mark.parametrize("named", ["{}", "{},127.0.0.1:1", "127.0.0.1:1,{}"], ids=["alone", "before", "after"])
+def test_the_rates_of_a_dead_broker_go_back_through_the_controllers_also_if_one_of_them_is_down(
+    kraft_sandbox: Sandbox, journal: Journal, topic: str, named: str
 ) -> None:
     kraft_sandbox.create_topics(topic, assignments={0: [4]})
     servers = {"bootstrap_servers": kraft_sandbox.bootstrap, "request_timeout_ms": 6000}
-    with KafkaCluster(servers, controllers=kraft_sandbox.controllers) as cluster:
+    with KafkaCluster(servers, controllers=named.format(kraft_sandbox.controllers)) as cluster:
         set_rates(cluster, FOLLOWER, {2: 7_000_000})
         leases = leases_of(cluster, journal)
         leases.acquire(need(topic, 2, 3), 1_000_000)
