@@ -19,7 +19,7 @@ from typing import NoReturn
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.configs import BrokerRate, ConfigChange, ConfigOp
 from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal_error
-from kafka_steward.cluster.state import Broker, BrokerLogDirs, Directory, Partition, Reassignment, Snapshot
+from kafka_steward.cluster.state import Broker, BrokerLogDirs, Directory, LogStart, Partition, Reassignment, Snapshot
 from kafka_steward.errors import BrokerUnreachable, ClusterError, ClusterUnreachable, KafkaRefused, KafkaTimeout
 
 TICK_MS = 1000
@@ -73,6 +73,8 @@ class Simulator:
         self.mode = mode
         #: Whether the KRaft controllers are known.
         self.changes_dead_brokers = False
+        #: Where local logs begin, of topics with remote storage, by partition and broker.
+        self.log_starts_of: dict[tuple[TopicPartition, int], LogStart] = {}
         self.bandwidth = bandwidth
         self.now_ms = 1_000_000
         self.racks = dict(brokers)
@@ -346,6 +348,16 @@ class Simulator:
             if broker in self.alive
             for name in several
             if name in self.topics and name.topic not in self.hidden
+        }
+
+    def log_starts(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], LogStart]:
+        self._reached()
+        return {
+            (name, broker): self.log_starts_of[name, broker]
+            for broker, names in held.items()
+            if broker in self.alive
+            for name in names
+            if (name, broker) in self.log_starts_of
         }
 
     def topic_configs(

@@ -24,7 +24,15 @@ from kafka_steward.cluster import configs, requests
 from kafka_steward.cluster.configs import SHOWN_WITHIN_S, BrokerRate, ConfigChange, RecentConfigChanges
 from kafka_steward.cluster.connection import LOG_DIRS_TIMEOUT, validate_config
 from kafka_steward.cluster.metadata_freshness import MetadataReconciler
-from kafka_steward.cluster.state import Broker, BrokerLogDirs, Partition, Reassignment, Snapshot, without_stray_replicas
+from kafka_steward.cluster.state import (
+    Broker,
+    BrokerLogDirs,
+    LogStart,
+    Partition,
+    Reassignment,
+    Snapshot,
+    without_stray_replicas,
+)
 from kafka_steward.cluster.transport import KafkaTransport, batches
 from kafka_steward.errors import BrokerUnreachable, ClusterError, JournalError, KafkaRefused
 
@@ -352,6 +360,26 @@ class KafkaCluster:
             (partition, broker): end
             for broker, answer in self._transport.send_to_responding(asked).items()
             for partition, end in requests.parse_log_ends(answer).items()
+        }
+
+    def log_starts(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], LogStart]:
+        """Return where the local logs of `held`'s partitions begin on those brokers, and what is in remote storage.
+
+        Partitions without remote storage, and brokers before Kafka 3.9, are left out.
+        """
+        found: dict[int, dict[tuple[TopicPartition, int], int]] = {}
+        for at in (requests.EARLIEST_LOCAL, requests.LATEST_TIERED):
+            asked = {broker: partial(requests.log_ends_request, names, at) for broker, names in held.items() if names}
+            found[at] = {
+                (name, broker): offset
+                for broker, answer in self._transport.send_to_responding(asked).items()
+                for name, offset in requests.parse_offsets(answer).items()
+            }
+        ends, local, tiered = self.log_ends(held), *found.values()
+        return {
+            key: LogStart(local[key], tiered[key], ends[key])
+            for key in ends.keys() & local.keys() & tiered.keys()
+            if local[key] >= 0
         }
 
     def topic_configs(

@@ -308,8 +308,8 @@ def parse_creation(entry: Any, doing: str) -> KafkaRefused | None:
     return refusal_error(code, entry.error_message, doing) if code else None
 
 
-#: The timestamp that stands for the end of a log.
-_LATEST = -1
+#: The timestamps that stand for the end of a log, its local start, and its last tiered offset (KIP-1005).
+_LATEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -4, -5
 #: The debugging replica id, which no broker has: any replica answers such a request, not only the leader.
 _DEBUGGING_REPLICA = -2
 
@@ -383,24 +383,30 @@ def parse_named_directories(
     return _results_by_partition(partitions, outcomes, f"naming the log directory on broker {broker}")
 
 
-def log_ends_request(partitions: Collection[TopicPartition]) -> Any:
-    """Return the request for the end offsets of logs on the receiving broker, whether it leads them or not."""
+def log_ends_request(partitions: Collection[TopicPartition], at: int = _LATEST) -> Any:
+    """Return the request for the end offsets of logs on the receiving broker, whether it leads them or not.
+
+    `at` may be another of the timestamps that stand for an offset.
+    """
     kind = ListOffsetsRequest.ListOffsetsTopic
     end = kind.ListOffsetsPartition
     topics = [
-        kind(name=topic, partitions=[end(partition_index=number, timestamp=_LATEST) for number in numbers])
+        kind(name=topic, partitions=[end(partition_index=number, timestamp=at) for number in numbers])
         for topic, numbers in _numbers_by_topic(partitions).items()
     ]
-    return ListOffsetsRequest(replica_id=_DEBUGGING_REPLICA, isolation_level=0, topics=topics, min_version=2)
+    return ListOffsetsRequest(
+        replica_id=_DEBUGGING_REPLICA, isolation_level=0, topics=topics, min_version=2 if at == _LATEST else 9
+    )
 
 
 def parse_log_ends(response: Any) -> dict[TopicPartition, int]:
     """Return log end offsets by partition; partitions that the broker does not hold are left out."""
-    return {
-        name: int(entry.offset)
-        for name, entry in _entries(response.topics)
-        if not entry.error_code and entry.offset >= 0
-    }
+    return {name: offset for name, offset in parse_offsets(response).items() if offset >= 0}
+
+
+def parse_offsets(response: Any) -> dict[TopicPartition, int]:
+    """Return offsets by partition, -1 where there is none; partitions that the broker does not hold are left out."""
+    return {name: int(entry.offset) for name, entry in _entries(response.topics) if not entry.error_code}
 
 
 def _sum_if_known(values: Iterable[int | None]) -> int | None:

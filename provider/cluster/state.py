@@ -268,6 +268,24 @@ class Snapshot:
         return {**self.reassigning, **self.unshown}
 
 
+@dataclass(frozen=True, slots=True)
+class LogStart:
+    """Offsets of a replica of a topic with remote storage.
+
+    `local` is the first one of its local log, `tiered` the last one in remote storage, -1 for none, `end` the next one.
+    """
+
+    local: int
+    tiered: int
+    end: int
+
+    @property
+    def share_after_tiered(self) -> float:
+        """The share of the local log that is not in remote storage, in offsets."""
+        span = self.end - self.local
+        return 1.0 if span <= 0 else min(1.0, (self.end - 1 - self.tiered) / span)
+
+
 class LogEndSource(Protocol):
     """A source of log end offsets, such as KafkaCluster."""
 

@@ -17,6 +17,7 @@ from kafka_steward.cluster.transport import batches
 from kafka_steward.errors import ClusterError, KafkaRefused, LockLost
 from kafka_steward.execution.cluster_queries import HIDDEN
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.tiered import find_begun_late
 from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, Outcome, event_number
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.store import Journal
@@ -182,9 +183,12 @@ def elect_preferred_leaders(
     """
     snapshot = cluster.snapshot({name.topic for name in partitions} if partitions is not None else None)
     wanted = find_not_led_by_preferred(snapshot, partitions)
+    late = find_begun_late(cluster, snapshot, wanted)
+    wanted = [name for name in wanted if name not in late]
     entries = {name: [_build_election_record(name, snapshot, plan, who)] for name in wanted}
     answers = AuditedCalls(journal.audit, None).execute(entries, cluster.elect_leaders)
     refused = {name: str(error) for name, error in answers.items() if error is not None}
+    refused |= late
     refused |= {name: HIDDEN for name in sorted(partitions or ()) if name.topic in snapshot.hidden}
     return ElectionResult(tuple(name for name in wanted if name not in refused), refused)
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.configs import BrokerRate, ConfigChange
-from kafka_steward.cluster.state import Broker, BrokerLogDirs, Reassignment, Snapshot
+from kafka_steward.cluster.state import Broker, BrokerLogDirs, LogStart, Reassignment, Snapshot
 from kafka_steward.errors import ClusterError, KafkaRefused
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.store import Journal
@@ -93,6 +93,9 @@ class ClusterPort(Protocol):
 
     def hidden_topics(self, topics: Collection[str]) -> frozenset[str]:
         """Return those of `topics` that we may not describe: it is unknown whether they exist."""
+
+    def log_starts(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], LogStart]:
+        """Return where the local logs of partitions with remote storage begin, by partition and broker."""
 
     def topic_configs(
         self, topics: Collection[str], names: Collection[str], *, own_only: bool = False

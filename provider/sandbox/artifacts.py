@@ -139,20 +139,22 @@ _PAUSES_S = (1.0, 4.0)
 
 @dataclass(frozen=True, slots=True)
 class LockedJar:
-    """A line of a lock file: a jar's SHA-256 and its Maven coordinate."""
+    """A line of a lock file: a jar's SHA-256 and its Maven coordinate, which may end with a classifier."""
 
     sha256: str
     group: str
     artifact: str
     version: str
+    classifier: str = ""
 
     def __str__(self) -> str:
-        return f"{self.group}:{self.artifact}:{self.version}"
+        return ":".join(filter(None, (self.group, self.artifact, self.version, self.classifier)))
 
     @property
     def path(self) -> Path:
         """Its path in a Maven repository."""
-        return Path(*self.group.split("."), self.artifact, self.version, f"{self.artifact}-{self.version}.jar")
+        name = "-".join(filter(None, (self.artifact, self.version, self.classifier)))
+        return Path(*self.group.split("."), self.artifact, self.version, f"{name}.jar")
 
 
 def kafka_jars(version: str) -> list[Path]:
@@ -235,8 +237,9 @@ def _download_jar(jar: LockedJar, repository: MavenContext, folder: Path) -> Non
 
 def _resolve_jar(jar: LockedJar, repository: MavenContext, pauses_s: Sequence[float] = _PAUSES_S) -> Path:
     """Download a jar into the repository's cache; try again after each pause. Raises SandboxFailed."""
+    named = {"classifier": jar.classifier} if jar.classifier else {}
     try:
-        return repository.project(jar.group, jar.artifact).at_version(jar.version).artifact().resolve()
+        return repository.project(jar.group, jar.artifact).at_version(jar.version).artifact(**named).resolve()
     except (OSError, RuntimeError, ValueError) as error:
         # A broken connection leaves the beginning of a jar, which jgo would take for the jar.
         (repository.repo_cache / jar.path).unlink(missing_ok=True)

@@ -85,6 +85,7 @@ class Sandbox:
         heap_mb: int = 256,
         small_disks: Mapping[int, SmallDisk] | None = None,
         version: str | None = None,
+        more_jars: Sequence[Path] = (),
     ) -> None:
         runtime = find_or_install_java()
         self.mode = mode
@@ -92,7 +93,7 @@ class Sandbox:
         self.folder = layout.folder
         self._layout = layout
         self._temporary = temporary
-        jars = kafka_jars(self.version)
+        jars = [*kafka_jars(self.version), *more_jars]
         self._jvm = Jvm(runtime.executable, jars, layout.folder, class_archive(runtime.executable, jars), heap_mb)
         self._kind = MODES[mode](layout, self._jvm)
         self._service: Process | None = None
@@ -293,15 +294,17 @@ def start(
     small_disks: Mapping[int, SmallDisk] | None = None,
     heap_mb: int = 256,
     version: str | None = None,
+    more_jars: Sequence[Path] = (),
 ) -> Sandbox:
     """Start a cluster and return it when it is ready. If it raises SandboxFailed, nothing is left running.
 
     `mode` is kraft (Kafka 4.3) or zookeeper (Kafka 3.9); `version` is another Kafka that has the mode and whose jars
-    are locked here. Brokers 1 to `brokers` are spread over so many racks a, b, …
-    or are in these racks, one for each broker, None where it has none. `folder` keeps logs and data; without it they
-    are removed with the cluster. `session_timeout_ms` is the time after which an unresponsive broker counts as dead:
-    short by default (3 s with KRaft, 4 s with ZooKeeper). `properties` override the brokers' own, and `properties_of` a
-    single broker's. `small_disks` gives brokers a second disk of that size, for which `can_mount` has to be true.
+    are locked here, and `more_jars` are for plugins of brokers. Brokers 1 to `brokers` are spread over so many racks a,
+    b, … or are in these racks, one for each broker, None where it has none. `folder` keeps logs and data; without it
+    they are removed with the cluster. `session_timeout_ms` is the time after which an unresponsive broker counts as
+    dead: short by default (3 s with KRaft, 4 s with ZooKeeper). `properties` override the brokers' own, and
+    `properties_of` a single broker's. `small_disks` gives brokers a second disk of that size, for which `can_mount` has
+    to be true.
     """
     if mode not in MODES:
         raise SandboxFailed(f"A sandbox runs in mode {' or '.join(MODES)}, not {mode!r}.")
@@ -316,7 +319,13 @@ def start(
             overrides_of=properties_of,
         )
         sandbox = Sandbox(
-            mode, layout, temporary=folder is None, heap_mb=heap_mb, small_disks=small_disks, version=version
+            mode,
+            layout,
+            temporary=folder is None,
+            heap_mb=heap_mb,
+            small_disks=small_disks,
+            version=version,
+            more_jars=more_jars,
         )
         undo.callback(sandbox.stop)
         sandbox.start()

@@ -18,8 +18,8 @@ from kafka_steward.sandbox.jvm import Jvm
 from kafka_steward.sandbox.processes import Process
 
 _CONTROLLER = 100
-#: Overrides that the controller needs too, because it authorizes the changes of clients.
-_SHARED = frozenset({"authorizer.class.name", "super.users"})
+#: Overrides that the controller needs too, because it authorizes and validates the changes of clients.
+_SHARED = frozenset({"authorizer.class.name", "super.users", "remote.log.storage.system.enable"})
 
 
 class KRaft:

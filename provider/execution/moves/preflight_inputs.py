@@ -30,6 +30,7 @@ from kafka_steward.execution.moves.preflight import (
 from kafka_steward.execution.moves.rows import MoveRows
 from kafka_steward.execution.moves.staging import UNCLEAN_ELECTIONS
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
+from kafka_steward.execution.tiered import REMOTE_STORAGE
 from kafka_steward.execution.unsettled import find_stuck, record_unsettled
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.records import MoveRow, PlanRecord, UnsettledPartitions
@@ -77,13 +78,15 @@ class KnownFacts:
     """The facts that a process read for preflight in its last steps.
 
     `min_isr` is min.insync.replicas by topic, None if it is not set, `unclean` are those topics that allow unclean
-    leader elections, and `sizes` are the sizes on the leaders. `log_dirs` are the last answers of brokers, and
-    `last_sizes` are sizes with the time of the answer: they are used while a broker does not answer.
+    leader elections, `tiered` those with remote storage, and `sizes` are the sizes on the leaders. `log_dirs` are the
+    last answers of brokers, and `last_sizes` are sizes with the time of the answer: they are used while a broker does
+    not answer.
     """
 
     strain: ClusterStrain | None = None
     min_isr: dict[str, int | None] = field(default_factory=dict)
     unclean: set[str] = field(default_factory=set)
+    tiered: set[str] = field(default_factory=set)
     sizes: dict[TopicPartition, int] = field(default_factory=dict)
     read_ms: int = 0
     log_dirs: dict[int, KeptLogDirs] = field(default_factory=dict)
@@ -109,7 +112,7 @@ class KnownFacts:
     def expire(self, now_ms: int) -> None:
         """Forget settings and sizes that are too old."""
         if not 0 <= now_ms - self.read_ms < _FACTS_MS:
-            self.min_isr, self.unclean, self.sizes, self.read_ms = {}, set(), {}, now_ms
+            self.min_isr, self.unclean, self.tiered, self.sizes, self.read_ms = {}, set(), set(), {}, now_ms
 
     def needs_look(self, now_ms: int) -> bool:
         """Return True if the partitions outside the plan have to be looked at."""
@@ -139,6 +142,9 @@ def load_preflight_inputs(
     beside = _other_arrivals(in_flight, snapshot, log_dirs.keys())
     copied = [row.topic_partition for row in (*in_flight, *waiting) if row.move.adding]
     sizes, silent_leaders = _fetch_partition_sizes(cluster, [*copied, *beside], snapshot, log_dirs, facts)
+    # What a new replica of a topic with remote storage copies was read when it was planned: its leader may have more.
+    planned = (row.move for row in (*in_flight, *waiting) if row.move.topic in facts.tiered)
+    sizes |= {move.topic_partition: move.size_bytes for move in planned if move.adding and move.size_bytes is not None}
     fence.check_after_wait()
     unapproved = record.needs_approval and journal.plans.approval(record.digest) is None
     arrived = facts.arrived_since(log_dirs.keys(), rows)
@@ -201,8 +207,9 @@ def _fetch_min_isr(cluster: ClusterPort, topics: Collection[str], facts: KnownFa
         # Reading a hundred thousand topics takes longer than the lifetime of the step lock: the check renews it.
         fence.check()
         some = asked[start : start + _TOPICS]
-        values = cluster.topic_configs(some, [MIN_ISR, UNCLEAN_ELECTIONS])
+        values = cluster.topic_configs(some, [MIN_ISR, UNCLEAN_ELECTIONS, REMOTE_STORAGE])
         answers = {topic: values.get(topic, {}).get(MIN_ISR) for topic in some}
+        facts.tiered |= {topic for topic in some if values.get(topic, {}).get(REMOTE_STORAGE) == "true"}
         facts.unclean |= {topic for topic in some if values.get(topic, {}).get(UNCLEAN_ELECTIONS) == "true"}
         facts.min_isr |= {topic: None if value is None else int(value) for topic, value in answers.items()}
     found = ((topic, facts.min_isr[topic]) for topic in topics)

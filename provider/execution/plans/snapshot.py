@@ -14,6 +14,7 @@ from kafka_steward.execution.moves.staging import stage_reached
 from kafka_steward.execution.moves.states import filter_unsettled
 from kafka_steward.execution.plans.report import refuse_invalid_drain
 from kafka_steward.execution.ports import ClusterPort
+from kafka_steward.execution.tiered import read_copied_shares
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS, write_snapshot
 from kafka_steward.service_topics import SERVICE_TOPICS
@@ -50,8 +51,9 @@ def take_snapshot(
     log_dirs = cluster.log_dirs(sorted(snapshot.live))
     refuse_hidden_topics(cluster, snapshot, log_dirs)
     min_isr = min_isr_by_topic(cluster, {name.topic for name in snapshot.partitions})
+    shares = read_copied_shares(cluster, snapshot)
     partitions = [
-        _partition_row(partition, snapshot.live, log_dirs, min_isr)
+        _partition_row(partition, snapshot.live, log_dirs, min_isr, shares)
         | _target_columns(partition, targets or {}, begun or {})
         for _, partition in sorted(snapshot.partitions.items())
     ]
@@ -135,8 +137,13 @@ def _target_columns(
 
 
 def _partition_row(
-    partition: Partition, live: Collection[int], log_dirs: Mapping[int, BrokerLogDirs], min_isr: Mapping[str, int]
+    partition: Partition,
+    live: Collection[int],
+    log_dirs: Mapping[int, BrokerLogDirs],
+    min_isr: Mapping[str, int],
+    shares: Mapping[TopicPartition, float],
 ) -> dict[str, Any]:
+    size = _partition_size(partition, log_dirs)
     return {
         "topic": partition.topic,
         "topic_id": partition.topic_id,
@@ -149,7 +156,7 @@ def _partition_row(
         "removing": list(partition.removing) or None,
         "target_rf": len(set(partition.replicas) - set(partition.adding)),
         "min_isr": min_isr.get(partition.topic),
-        "bytes": _partition_size(partition, log_dirs),
+        "bytes": None if size is None else round(size * shares.get(partition.topic_partition, 1)),
         # Of a broker that is live, the directory of a replica may have failed.
         "all_offline": None if frozenset(live).intersection(partition.replicas) - partition.offline else True,
     }
