@@ -39,16 +39,16 @@ def find_begun_late(
     preferred = {name: snapshot.partitions[name].replicas[0] for name in wanted}
     with suppress(ClusterError):
         brokers = _begin_late(cluster, preferred.values())
-        of = [name for name, broker in preferred.items() if broker in brokers]
-        held = _led(cluster, snapshot, of)
-        for names in tuple(held.values()):
-            for name in names:
-                held.setdefault(preferred[name], []).append(name)
+        led = _led(cluster, snapshot, [name for name, broker in preferred.items() if broker in brokers])
+        leaders = {name: leader for leader, names in led.items() for name in names}
+        held: dict[int, set[TopicPartition]] = {}
+        for name, leader in leaders.items():
+            for broker in (leader, preferred[name]):
+                held.setdefault(broker, set()).add(name)
         starts = cluster.log_starts(held)
-        for name in {name for names in held.values() for name in names}:
-            leader = snapshot.partitions[name].leader
-            ours, theirs = starts.get((name, preferred[name])), leader and starts.get((name, leader))
-            if ours and theirs and ours.local > theirs.local:
+        for name, leader in sorted(leaders.items()):
+            ours, theirs = starts.get((name, preferred[name])), starts.get((name, leader))
+            if ours is not None and theirs is not None and ours.local > theirs.local:
                 late[name] = (
                     f"broker {preferred[name]} has its log from offset {ours.local} on, and the leader from "
                     f"{theirs.local} on: it would read the rest from remote storage (KIP-1023)"

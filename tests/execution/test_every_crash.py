@@ -288,6 +288,7 @@ NEVER_IN_A_STEP = {
     "audit.import_rows": "copies a journal; a copy can be repeated",
     "audit.rows_before": "read for a copy or an archive",
     "audit.remove": "archives the trail; what is in the file already can be archived again",
+    "cluster.log_starts": "read before an election, and for a plan; both can be repeated",
     "state.everything": "read for a copy",
     "moves.import_rows": "as that of the audit trail",
     "plans.delete": "purges what ended long ago; a purge can be repeated",

@@ -84,3 +84,16 @@ def test_a_replica_with_a_shorter_local_log_than_the_leaders_is_not_made_leader(
     )
     simulator.log_starts_of[NAME, 3] = LogStart(local=500, tiered=899, end=1000)
     assert elect_preferred_leaders(simulator, memory_journal(simulator), who=WHO).elected == (NAME,)
+
+
+def test_partitions_that_are_to_change_leaders_between_each_other_are_each_looked_at() -> None:
+    simulator = Simulator.of("0a 1b 2c", "t: 01 12 20", size=500)
+    simulator.topic_settings["t"][REMOTE_STORAGE] = "true"
+    set_on(simulator, 0, 1, 2)
+    for name, partition in simulator.topics.items():
+        partition.replicas = tuple(reversed(partition.replicas))
+        for broker in partition.replicas:
+            begins = 900 if broker == partition.replicas[0] else 500
+            simulator.log_starts_of[name, broker] = LogStart(local=begins, tiered=899, end=1000)
+    found = elect_preferred_leaders(simulator, memory_journal(simulator), who=WHO)
+    assert (found.elected, set(found.refused)) == ((), set(simulator.topics))
