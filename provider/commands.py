@@ -1,21 +1,46 @@
-"""The command lines that messages suggest to a reader, who may have several clusters. Pure."""
+"""The command lines that messages suggest to a reader, who may have several clusters."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from pathlib import PurePath
 
 #: Brokers that the options of Kafka's tools name, where there are more: if one is down, the other answers.
 _SERVERS = 2
 
 
-#: The verbs that need no connection, and so no Airflow: they change nothing, and show little of a journal.
-_LOOKING = ("doctor", "health", "partitions", "plan", "status")
+class JournalUse(Enum):
+    """What a verb has a journal for. The value is the clause by which it asks for a connection."""
+
+    #: It changes nothing, and shows little of a journal: it needs no connection, and so no Airflow.
+    NONE = ""
+    READ = "it reads what is kept there"
+    OWN_THROTTLES = "without it, our own throttles cannot be told from those of others"
+    CHANGE = "what Kafka Steward changes is kept there, to be shown, cancelled and rolled back"
 
 
-def looks_without_connection(words: str) -> bool:
-    """Return whether the command line `words`, without the program, needs no connection."""
-    return words.split(maxsplit=1)[0] in _LOOKING
+#: The verbs, or the groups of verbs, that change nothing.
+_USES: Mapping[str, JournalUse] = {
+    **dict.fromkeys(("doctor", "health", "partitions", "plan", "queue generate", "status"), JournalUse.NONE),
+    **dict.fromkeys(
+        ("audit", "pending", "plans", "queue list", "queue verify", "requests list", "show"), JournalUse.READ
+    ),
+    "throttles": JournalUse.OWN_THROTTLES,
+}
+
+
+def journal_use(words: str) -> JournalUse:
+    """Return what the command line `words`, without the program, has a journal for."""
+    verb, *others = words.split()
+    return _USES.get(" ".join((verb, *others[:1])), _USES.get(verb, JournalUse.CHANGE))
+
+
+def our_program() -> str:
+    """Return the program that runs, if it is our own, and else Airflow's, as a reader of its messages types it."""
+    return "kafka-steward" if PurePath(sys.argv[0]).name == "kafka-steward" else "airflow kafka-steward"
 
 
 def command_line(words: str, conn_id: str | None, direct: str = "") -> str:
@@ -23,10 +48,10 @@ def command_line(words: str, conn_id: str | None, direct: str = "") -> str:
 
     A command that only looks names the cluster by the options `direct`, if there are any.
     """
-    if direct and looks_without_connection(words):
+    if direct and journal_use(words) is JournalUse.NONE:
         return f"kafka-steward {words} {direct}"
     cluster = f" --cluster {shlex.quote(conn_id)}" if conn_id else ""
-    return f"airflow kafka-steward {words}{cluster}"
+    return f"{our_program()} {words}{cluster}"
 
 
 def connection_options(servers: Sequence[str], *, secured: bool) -> str:

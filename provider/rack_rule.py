@@ -53,7 +53,9 @@ class RackRule(IntEnum):
 _WHY_LEFT = {
     RackRule.IN_FLIGHT.word: "is being reassigned; look again when that has ended",
     RackRule.SERVICE_TOPIC.word: "service topic, which a rebalance moves with internal_topics or by its full name",
-    RackRule.NO_LEADER.word: "has no leader; bring back a broker that was in sync last, or delete the topic",
+    RackRule.NO_LEADER.word: (
+        "has no leader; bring back a broker or log directory that was in sync last, or delete the topic"
+    ),
     RackRule.NOT_LIVE.word: "has a replica on a broker that is not live; start that, or heal first",
     RackRule.PINNED.word: "the option pin keeps it",
     RackRule.EXCLUDED.word: "its topic is left out by include, exclude or internal_topics",

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka_steward.assignment import Operation
 from kafka_steward.cli.declarations import ActionCommand, Arg, GroupCommand, to_airflow
-from kafka_steward.commands import looks_without_connection
+from kafka_steward.commands import JournalUse, journal_use
 from kafka_steward.journal.audit import Action
 from kafka_steward.planning.options import GIVEN_OPTIONS, REQUIRED, PlannerOption
 
@@ -208,7 +208,7 @@ _COMMAND_CONFIG = ("--command-config",)
 _DIRECT = (
     Arg(
         _BOOTSTRAP,
-        help="The cluster behind these brokers, instead of a connection: no journal is read or written",
+        help="The cluster of these brokers, instead of a connection; no journal is used",
         metavar="HOST:PORT",
     ),
     Arg(
@@ -236,7 +236,7 @@ class _LazyCommand:
     """The function `module.name` of this package, which is imported when it is called."""
 
     function: str
-    looks: bool
+    use: JournalUse
 
     def __call__(self, arguments: Namespace) -> None:
         arguments.shows_file = self.function == "show.show_plan" and Path(arguments.plan or "").is_file()
@@ -256,9 +256,11 @@ class _LazyCommand:
         """Return whether the cluster is named by its brokers. Raises SystemExit if it cannot be."""
         given = arguments.bootstrap_server is not None
         fault = ""
-        if given and not (self.looks or arguments.shows_file):
+        if given and not (self.use is JournalUse.NONE or arguments.shows_file):
+            removes = self.use is JournalUse.OWN_THROTTLES and arguments.remove
+            use = JournalUse.CHANGE if removes else self.use
             fault = (
-                f"this command needs an Airflow connection, which names a journal: {self._use_of_journal(arguments)}. "
+                f"this command needs an Airflow connection, which names a journal: {use.value}. "
                 "Create one (airflow connections add CONN_ID --conn-type kafka_steward --conn-host HOST --conn-port "
                 "PORT), and give --cluster CONN_ID instead of --bootstrap-server"
             )
@@ -270,13 +272,6 @@ class _LazyCommand:
             print(f"{fault[0].upper()}{fault[1:]}.", file=sys.stderr)
             raise SystemExit(Exit.USAGE)
         return given
-
-    def _use_of_journal(self, arguments: Namespace) -> str:
-        if self.function == "throttles.list_leftover_throttles" and not arguments.remove:
-            return "without it, our own throttles cannot be told from those of others"
-        if re.search(r"\.(list|show|verify)_", self.function):
-            return "it reads what is kept there"
-        return "what Kafka Steward changes is kept there, to be shown, cancelled and rolled back"
 
     def _run_quietly(self, arguments: Namespace) -> None:
         if not arguments.verbose:
@@ -301,9 +296,9 @@ def _build_verb(
     """
     message = f"{about}.\n\n{details}" if details else None
     epilog = "examples:" + "".join(f"\n  airflow kafka-steward {example}" for example in examples)
-    looks = looks_without_connection(examples[0])
-    every = (_CLUSTER, *(_DIRECT if looks else _NOT_DIRECT), _OUTPUT, _VERBOSE)
-    return ActionCommand(name, about, _LazyCommand(function, looks), (*args, *every), message, epilog)
+    use = journal_use(examples[0])
+    every = (_CLUSTER, *(_DIRECT if use is JournalUse.NONE else _NOT_DIRECT), _OUTPUT, _VERBOSE)
+    return ActionCommand(name, about, _LazyCommand(function, use), (*args, *every), message, epilog)
 
 
 _ON = "--cluster kafka_production"

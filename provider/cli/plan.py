@@ -23,7 +23,7 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from kafka_steward.assignment import Operation, TopicPartition, begin_with_brokers, counted, name_brokers
 from kafka_steward.cli import Exit
-from kafka_steward.cli.verb import CommandContext, print_error
+from kafka_steward.cli.verb import NO_JOURNAL, CommandContext, print_error
 from kafka_steward.cluster.health import failed_log_dirs, failed_paths_text
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, RequestError, SlotTaken
@@ -75,10 +75,6 @@ _ENGINE = (
     "Made in this process, which needs neither Spark nor Java; the Spark job of the DAG makes the same plan of this "
     "snapshot. Nothing was submitted."
 )
-_NO_JOURNAL = (
-    "Without an Airflow connection, no journal was read: plans in progress, reported failures and disks of Kafka "
-    "Steward are not known here, and every setting has its default."
-)
 #: Moves that the text shows; JSON, CSV and the files have all.
 _SHOWN = 20
 
@@ -103,7 +99,7 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
                 inputs = _read_inputs(call, opened, operation)
                 if not inputs.nothing:
                     _take_snapshot(opened, folder, inputs)
-                    _print_readiness(opened, operation)
+                    _print_readiness(call, opened, operation)
                     restarts = restarting_brokers(opened.journal.mailbox, opened.journal.now_ms())
                     holders = [
                         (each, opened.journal.plans.unsettled_partitions(each.digest))
@@ -332,13 +328,14 @@ def _take_snapshot(opened: ClusterSession, folder: str, inputs: _Inputs) -> None
     )
 
 
-def _print_readiness(opened: ClusterSession, operation: Operation) -> None:
+def _print_readiness(call: CommandContext, opened: ClusterSession, operation: Operation) -> None:
     """Print why the workflow would not start now, or what it leaves out; heal and fill start regardless."""
     if operation in (Operation.HEAL, Operation.FILL):
         return
     readiness = check_readiness(opened.cluster, opened.journal, opened.settings)
     if not readiness.is_ready:
-        print_error(f"The DAG would not start now. {readiness.sentence}")
+        workflow = "The DAG" if call.direct is None else "The workflow rebalance"
+        print_error(f"{workflow} would not start now. {readiness.sentence}")
     elif readiness.left_out:
         print_error(readiness.sentence)
 
@@ -416,7 +413,7 @@ def _print_plan(
         **facts,
     }
     call.out.print_document(document, moves, _plan_lines(plan, snapshot, stricter))
-    print_error(_ENGINE, *([] if call.direct is None else [_NO_JOURNAL]))
+    print_error(_ENGINE, *([] if call.direct is None else [NO_JOURNAL]))
 
 
 def _print_files(

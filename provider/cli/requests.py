@@ -11,7 +11,7 @@ from typing import Any
 from kafka_steward.assignment import Move, counted
 from kafka_steward.cli import Exit
 from kafka_steward.cli.document_facts import partition_facts, requests_text
-from kafka_steward.cli.verb import CommandContext, print_error
+from kafka_steward.cli.verb import NO_JOURNAL, CommandContext, print_error
 from kafka_steward.document_api.document_status import WaitingDocument, read_document_status
 from kafka_steward.document_api.request_documents import (
     named_directories,
@@ -133,6 +133,7 @@ def generate_reassignment(call: CommandContext) -> Exit | None:
         f"{len(moves)} of {proof['partitions']} partitions of {topics} change; {proof['replicas_moved']} replicas, "
         f"{cost}. Nothing was changed."
     )
+    print_error(*([] if call.direct is None else [NO_JOURNAL]))
     return None
 
 

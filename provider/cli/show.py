@@ -16,7 +16,7 @@ from typing import Any
 from kafka_steward.assignment import Assignment, TopicPartition, begin_with_brokers, counted, name_some
 from kafka_steward.cli import Exit
 from kafka_steward.cli.document_facts import document_facts, document_lines
-from kafka_steward.cli.verb import CommandContext, print_error
+from kafka_steward.cli.verb import NO_JOURNAL, CommandContext, print_error
 from kafka_steward.cluster.health import PartitionCondition, failed_log_dirs, failed_paths_text, partition_conditions
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.document_api.document_status import DocumentStatus, read_document_status
@@ -96,10 +96,6 @@ _OF_THE_JOURNAL = (
     *("announced_restarts", "documents_that_cannot_be_read", "external_rates", "failures_written_down"),
     *("heals_called_off", "hosts", "journal", "outage", "plans", "polls"),
 )
-_NO_JOURNAL = (
-    "Without an Airflow connection, no journal was read: plans, requests and failures that Kafka Steward keeps there "
-    "are not in this."
-)
 #: The facts for which `status` prints separate lines, besides those of the documents.
 _APART = (
     *("dead_brokers_hold", "rates_for_all_brokers", "plans", "external_rates", "hosts", "polls"),
@@ -117,7 +113,7 @@ def show_status(call: CommandContext) -> None:
         if call.direct is not None:
             facts = {name: value for name, value in facts.items() if name not in _OF_THE_JOURNAL}
             call.out.print_facts(facts, _cluster_lines(facts))
-            print_error(_NO_JOURNAL)
+            print_error(NO_JOURNAL)
             return
         lines = [*_cluster_lines(facts), *document_lines(documents)]
         lines += [each["sentence"] for each in facts["announced_restarts"]]
@@ -266,7 +262,7 @@ def show_health(call: CommandContext) -> Exit:
     facts = {**measures, "named": partition_names(health), "sentence": health_message(health), "above_limit": above}
     call.out.print_facts(facts, [health_message(health), *partition_lines(health), *lines])
     if call.direct is not None:
-        print_error(_NO_JOURNAL)
+        print_error(NO_JOURNAL)
     if above:
         print_error(f"A healthy cluster has none of these: {', '.join(above).replace('_', ' ')}.")
     return Exit.FAILED if above else Exit.DONE

@@ -40,6 +40,13 @@ def print_error(*lines: str) -> None:
         print(*map(printable, lines), sep="\n", file=sys.stderr, flush=True)
 
 
+#: What a result without a journal lacks.
+NO_JOURNAL = (
+    "Without an Airflow connection, no journal was read: plans, requests and failures that Kafka Steward keeps there "
+    "are not known here, and every setting has its default."
+)
+
+
 @dataclass(frozen=True)
 class Output:
     """Prints results in the format `form`: table, json or csv."""

@@ -20,9 +20,10 @@ from kafka_steward.cli.direct import DirectAccess, read_command_config
 from kafka_steward.doctor.findings import Commands
 from kafka_steward.errors import SettingError
 from kafka_steward.sandbox import Sandbox, start
+from tests.eventually import eventually
 
 PROGRAM = Path(sys.executable).with_name("kafka-steward")
-LOOKING = {"status", "health", "partitions", "doctor", "plan"}
+LOOKING = {"status", "health", "partitions", "doctor", "plan", "generate"}
 
 
 def leaves(commands: Iterable[Any], prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
@@ -53,7 +54,7 @@ def arguments_of(**given: str | None) -> Namespace:
     )
 
 
-@pytest.mark.parametrize("name", [name for name in VERBS if name[0] not in LOOKING], ids=" ".join)
+@pytest.mark.parametrize("name", [name for name in VERBS if not {name[0], name[-1]} & LOOKING], ids=" ".join)
 def test_a_verb_that_needs_a_journal_says_why_it_needs_a_connection(
     name: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,6 +77,18 @@ def test_a_command_that_is_suggested_names_the_cluster_as_the_user_did_if_it_onl
     look = commands.steward("partitions --unavailable-partitions")
     assert look == "kafka-steward partitions --unavailable-partitions --bootstrap-server b1:9092"
     assert commands.steward("throttles") == "airflow kafka-steward throttles --cluster CONN_ID"
+
+
+def test_a_command_that_is_suggested_begins_with_the_program_that_suggests_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["/venv/bin/kafka-steward", "doctor"])
+    assert Commands.of("prod", {}, "b1:9092").steward("throttles") == "kafka-steward throttles --cluster prod"
+    assert Commands.of("prod", {}, "b1:9092").steward("status") == "kafka-steward status --cluster prod"
+
+
+def test_removing_throttles_changes_the_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        VERBS["throttles",].func(arguments_of(bootstrap_server="b1:9092", remove="all"))
+    assert "which names a journal: what Kafka Steward changes is kept there" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -188,6 +201,10 @@ def cluster() -> Iterator[Sandbox]:
         yield started
 
 
+def assert_not_ready(said: str) -> None:
+    assert "The workflow rebalance would not start now. The cluster is not ready" in said
+
+
 @pytest.mark.kraft
 def test_a_cluster_is_looked_at_without_airflow_and_nothing_stays_behind(cluster: Sandbox, tmp_path: Path) -> None:
     direct = ["--bootstrap-server", cluster.bootstrap]
@@ -206,4 +223,10 @@ def test_a_cluster_is_looked_at_without_airflow_and_nothing_stays_behind(cluster
     assert "airflow connections add CONN_ID" in doctor.stdout
     planned = run("plan", "rebalance", *direct, "--output", "json", env=here)
     assert planned.returncode == 0, planned.stderr
+    cluster.create_topics("generated", assignments={0: (1, 3)})
+    generated = run("queue", "generate", "--topic", "generated", "--brokers", "1,2", *direct, env=here)
+    assert "Proposed assignment:" in generated.stdout, generated.stderr
+    cluster.kill(3)
+    eventually(lambda: assert_not_ready(run("plan", "rebalance", *direct, env=here).stderr), within=60)
+    assert generated.stderr.count("no journal was read") == 1
     assert not list(tmp_path.iterdir()), "neither a journal nor a home of Airflow"

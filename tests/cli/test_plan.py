@@ -467,8 +467,8 @@ def test_the_repair_of_racks_counts_as_health_does_and_names_what_it_leaves_and_
 
     every = (
         "foreign-0 (is being reassigned; look again when that has ended); __strimzi_canary-0 (service topic, which a "
-        "rebalance moves with internal_topics or by its full name); lost-0 (has no leader; bring back a broker that "
-        "was in sync last, or delete the topic)"
+        "rebalance moves with internal_topics or by its full name); lost-0 (has no leader; bring back a broker or "
+        "log directory that was in sync last, or delete the topic)"
     )
     begin, racks = "Not spread over the racks as well as can be, and left: ", ("rebalance", "--balance", "racks")
     assert counted()[0] == 7

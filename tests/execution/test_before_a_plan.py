@@ -129,7 +129,7 @@ def leave_in_flight(simulator: Simulator) -> None:
         (lag, 3_600, "", "1 partition (t-1) with a replica on a live broker that has been out of sync for longer than"),
         (leave_in_flight, 3_599, "1 partition is being reassigned", ""),
         (leave_in_flight, 3_600, "", "1 partition (t-1) that somebody else has been reassigning for longer than"),
-        (lose("4", "4"), 0, "", "2 partitions (old-0 and 1 more) without a live replica: bring back a broker"),
+        (lose("4", "4"), 0, "", "2 partitions (old-0 and 1 more) without a live replica: bring back a broker or"),
         (lose("1234"), 1_799, "broker 4 is not live (heal or restart it); old-0 under", ""),
         (lose("1234"), 1_800, "", "1 partition (old-0) with more replicas than there are live brokers"),
         (lose("14"), 90_000, "broker 4 is not live (heal or restart it); old-0 under-repl", ""),

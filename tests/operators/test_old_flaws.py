@@ -110,7 +110,7 @@ def test_brokers_that_are_gone_for_good_keep_no_other_from_being_healed(cluster:
     assert (healed["brokers"], cluster.replicas()["x-0"]) == ([3], (1, 2, 5))
     assert healed["sentence"].startswith(
         "Healed broker 3: 3 replicas of 3 partitions moved. Every partition of the cluster that a plan can repair is "
-        "fully replicated. Left out: 2 partitions (old-a-0 and 1 more) without a live replica: bring back a broker"
+        "fully replicated. Left out: 2 partitions (old-a-0 and 1 more) without a live replica: bring back a broker or"
     )
     seen = look(cluster)
     assert (seen.sentence, seen.state) == (f"Brokers 6 and 7 are down. {old}", CheckState.NOT_HEALED)
@@ -129,8 +129,8 @@ def test_lost_partitions_keep_no_rebalance_from_starting_and_no_broker_from_bein
     gate = ClusterReadyOperator(task_id="gate", conn_id=CONN_ID)
     assert gate.execute(context()) == (
         "All that a plan can repair is fully replicated, and nothing of ours is in flight. Left out: 2 partitions "
-        "(old-a-0 and 1 more) without a live replica: bring back a broker that has one, with its data, or delete or "
-        "restore the topic, if that is not under way already."
+        "(old-a-0 and 1 more) without a live replica: bring back a broker or a failed log directory that has one, with "
+        "its data, or delete or restore the topic, if that is not under way already."
     )
     sensor = IsrCatchUpSensor(task_id="wait", conn_id=CONN_ID)
     assert sensor.execute(context()) == {"partitions": 5, "missing": 0}

@@ -30,8 +30,8 @@ class LeftOut(StrEnum):
     """
 
     LOST = (
-        "without a live replica: bring back a broker that has one, with its data, or delete or restore the topic, if "
-        "that is not under way already"
+        "without a live replica: bring back a broker or a failed log directory that has one, with its data, or delete "
+        "or restore the topic, if that is not under way already"
     )
     IN_FLIGHT = (
         "that somebody else has been reassigning for longer than stuck_after: complete that, or cancel it "
