@@ -275,12 +275,12 @@ def foreign_wait_message(
     into = Counter(broker for flow in in_flight for broker in flow.into)
     sent = sum(len(flow.into) for flow in in_flight if flow.out_of == leader)
     full = {broker for broker in kept.adding if into[broker] >= caps.into}
-    receiving = {name: each for name, each in foreign.items() if kept.adding.intersection(each.adding)}
-    sending = {name: each for name, each in foreign.items() if each.leader == leader}
+    receiving = {name: partition for name, partition in foreign.items() if kept.adding.intersection(partition.adding)}
+    sending = {name: partition for name, partition in foreign.items() if partition.leader == leader}
     if len(in_flight) >= caps.total:
         names, where, setting = set(foreign), "", "max_in_flight"
-    elif any(full.intersection(each.adding) for each in receiving.values()):
-        names = {name for name, each in receiving.items() if full.intersection(each.adding)}
+    elif any(full.intersection(partition.adding) for partition in receiving.values()):
+        names = {name for name, partition in receiving.items() if full.intersection(partition.adding)}
         at = full.intersection(*(foreign[name].adding for name in sorted(names)[:1]))
         where, setting = f" into {name_brokers(sorted(at))}", "max_in_per_broker"
     elif sending and sent + len(kept.adding) > caps.out_of:
@@ -333,8 +333,8 @@ def pressure_message(
     """
     if pressure is Pressure.CONTROLLER_SLOW:
         return f"Moves start more slowly: the controller took {slowest_call_ms / 1000:.0f} s for a request."
-    for found, state in ((under_min_isr, _UNDER_MIN_ISR), (out_of_sync, "is out of sync")):
-        for name, brokers in found.items():
+    for partitions, state in ((under_min_isr, _UNDER_MIN_ISR), (out_of_sync, "is out of sync")):
+        for name, brokers in partitions.items():
             shared = sorted(brokers & frozenset(strained))
             if shared:
                 at = name_brokers(shared)
@@ -369,10 +369,10 @@ def chunk_pause_left_ms(rows: Sequence[MoveRow], settled: SettledMoves, *, pause
 
 def directories_by_partition(admission: Admission) -> dict[TopicPartition, str]:
     """Return a clause for each partition about the log directories that are asked for."""
-    found: dict[TopicPartition, list[str]] = {}
+    places: dict[TopicPartition, list[str]] = {}
     for (name, broker), path in sorted(admission.directories.items()):
-        found.setdefault(name, []).append(f"{path} of broker {broker}")
-    return {name: f"into the log directory {', '.join(paths)} (KIP-113)" for name, paths in found.items()}
+        places.setdefault(name, []).append(f"{path} of broker {broker}")
+    return {name: f"into the log directory {', '.join(paths)} (KIP-113)" for name, paths in places.items()}
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ def held_directories(cluster: ClusterPort, snapshot: Snapshot, replicas: Collect
     kept = [
         (name, broker)
         for name, broker in replicas
-        if (found := snapshot.partitions.get(name)) is not None and broker in set(found.replicas) - set(found.adding)
+        if (partition := snapshot.partitions.get(name)) is not None
+        and broker in set(partition.replicas) - set(partition.adding)
     ]
     asked = {broker for _, broker in kept} & snapshot.live
     answers = cluster.log_dirs(sorted(asked)) if asked else {}

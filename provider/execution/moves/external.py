@@ -20,7 +20,7 @@ from kafka_steward.execution.cluster_queries import HIDDEN
 from kafka_steward.execution.effects import AuditedCalls
 from kafka_steward.execution.moves.in_flight import delete_in_flight, disown_in_flight, is_unknown_plan, list_in_flight
 from kafka_steward.execution.moves.observe import ObservedState, observe_moves
-from kafka_steward.execution.moves.reversal import Reversal, ReversalState, Verdict
+from kafka_steward.execution.moves.reversal import Reversal, ReversalState
 from kafka_steward.execution.moves.reversal_execution import ReversalExecutor
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
@@ -123,48 +123,55 @@ def find_external_reassignments(
     They are in flight and neither belong to one of `plans` nor are recorded as ours. Recorded external reassignments
     that are no longer in flight are included.
     """
-    snapshot, noted = cluster.snapshot(), _disown_unknown_plans(journal)
-    recorded = _read_recorded_originals(journal, noted)
-    ours = _find_our_partitions(journal, plans, snapshot, noted)
-    in_flight = {name: each for name, each in snapshot.partitions.items() if each.reassigning and name not in ours}
+    snapshot, documents = cluster.snapshot(), _disown_unknown_plans(journal)
+    recorded = _read_recorded_originals(journal, documents)
+    ours = _find_our_partitions(journal, plans, snapshot, documents)
+    in_flight = {name: partition for name, partition in snapshot.reassigning.items() if name not in ours}
     # A recorded reassignment that is at rest may have lost its order, if the cancelling process crashed. Its record
     # must be deleted.
-    resting = {name: each for name, each in noted.items() if each.plan is None and name not in in_flight.keys() | ours}
-    found = [
+    external = {name: document for name, document in documents.items() if document.plan is None}
+    resting = {name: document for name, document in external.items() if name not in in_flight.keys() | ours}
+    reassignments = [
         *(
-            ExternalReassignment(name, each.target, recorded.get(name, each.original))
-            for name, each in in_flight.items()
+            ExternalReassignment(name, partition.target, recorded.get(name, partition.original))
+            for name, partition in in_flight.items()
         ),
-        *(ExternalReassignment(name, each.replicas, each.original_replicas) for name, each in resting.items()),
+        *(
+            ExternalReassignment(name, document.replicas, document.original_replicas)
+            for name, document in resting.items()
+        ),
     ]
-    return sorted(found, key=lambda each: each.partition)
+    return sorted(reassignments, key=lambda reassignment: reassignment.partition)
 
 
 def cancel_external_reassignments(
     cluster: ClusterPort,
     journal: Journal,
-    found: Sequence[ExternalReassignment],
+    reassignments: Sequence[ExternalReassignment],
     *,
     reason: str,
     who: Actor,
     fence: Fence,
 ) -> list[ExternalCancel]:
-    """Cancel these, restore the order of their replicas, and return the result of each, in the order of `found`.
+    """Cancel these, restore the order of their replicas, and return the results, in the order of `reassignments`.
 
     If the process is killed at any point, the next caller repeats the work. Raises ClusterError, JournalError,
     LockLost.
     """
-    asked = {each.partition: each.reversal(reason) for each in found}
+    asked = {reassignment.partition: reassignment.reversal(reason) for reassignment in reassignments}
     verdicts = ReversalExecutor(cluster, AuditedCalls(journal.audit, fence), who).run(asked.values())
-    cancels = [_result_of(each, verdicts[each.partition]) for each in found]
-    for each in cancels:
-        if each.state in {ExternalCancelState.SKIPPED, ExternalCancelState.HIDDEN}:
-            code = Code.FORBIDDEN if each.state is ExternalCancelState.SKIPPED else None
-            entry = asked[each.reassignment.partition].audit_record(Action.SKIP, each.why, who)
+    cancels = []
+    for reassignment in reassignments:
+        verdict = verdicts[reassignment.partition]
+        state = _RESULTS.get(verdict.state, ExternalCancelState.PENDING)
+        why = HIDDEN if state is ExternalCancelState.HIDDEN else verdict.why
+        cancels.append(ExternalCancel(reassignment, state, why))
+        if state in {ExternalCancelState.SKIPPED, ExternalCancelState.HIDDEN}:
+            code = Code.FORBIDDEN if state is ExternalCancelState.SKIPPED else None
+            entry = asked[reassignment.partition].audit_record(Action.SKIP, why, who)
             journal.audit.record(replace(entry, code=code))
-    delete_in_flight(
-        journal.mailbox, None, [each.reassignment.partition for each in cancels if not each.state.may_be_in_flight]
-    )
+    ended = [cancel.reassignment.partition for cancel in cancels if not cancel.state.may_be_in_flight]
+    delete_in_flight(journal.mailbox, None, ended)
     return cancels
 
 
@@ -179,22 +186,18 @@ _RESULTS = {
 }
 
 
-def _result_of(each: ExternalReassignment, verdict: Verdict) -> ExternalCancel:
-    state = _RESULTS.get(verdict.state, ExternalCancelState.PENDING)
-    return ExternalCancel(each, state, HIDDEN if state is ExternalCancelState.HIDDEN else verdict.why)
-
-
 def _disown_unknown_plans(journal: Journal) -> dict[TopicPartition, InFlight]:
     """Return the in-flight records, after those were made external whose plans the journal does not know."""
-    noted = list_in_flight(journal.mailbox)
-    unknown = {plan for plan in {each.plan for each in noted.values()} if plan and is_unknown_plan(journal, plan)}
+    documents = list_in_flight(journal.mailbox)
+    plans = {document.plan for document in documents.values()}
+    unknown = {plan for plan in plans if plan and is_unknown_plan(journal, plan)}
     for plan in unknown:
-        disown_in_flight(journal.mailbox, plan, noted.keys())
-    return list_in_flight(journal.mailbox) if unknown else noted
+        disown_in_flight(journal.mailbox, plan, documents.keys())
+    return list_in_flight(journal.mailbox) if unknown else documents
 
 
 def _read_recorded_originals(
-    journal: Journal, noted: Mapping[TopicPartition, InFlight]
+    journal: Journal, documents: Mapping[TopicPartition, InFlight]
 ) -> dict[TopicPartition, Assignment | None]:
     """Return the recorded originals of external reassignments.
 
@@ -205,21 +208,28 @@ def _read_recorded_originals(
         asked = () if node is None else Request.from_node(node).partitions
     except DocumentError:
         asked = ()  # Kafka's own reader cannot read it either
-    by_node = {each.topic_partition: each.original_replicas for each in asked}
-    theirs = {name: each for name, each in noted.items() if each.plan is None}
-    by_note = {name: each.original_replicas for name, each in theirs.items() if each.legacy or each.original_replicas}
-    return by_node | by_note
+    by_node = {entry.topic_partition: entry.original_replicas for entry in asked}
+    by_document = {
+        name: document.original_replicas
+        for name, document in documents.items()
+        if document.plan is None and (document.legacy or document.original_replicas)
+    }
+    return by_node | by_document
 
 
 def _find_our_partitions(
-    journal: Journal, plans: Iterable[str], snapshot: Snapshot, noted: Mapping[TopicPartition, InFlight]
+    journal: Journal, plans: Iterable[str], snapshot: Snapshot, documents: Mapping[TopicPartition, InFlight]
 ) -> set[TopicPartition]:
-    found = (finding for digest in plans for finding in observe_moves(journal.plans.existing_rows(digest), snapshot))
-    by_plan = {finding.row.topic_partition for finding in found if finding.state in _OURS}
-    by_note = {name for name, each in noted.items() if each.plan is not None and _is_in_flight_to(name, each, snapshot)}
-    return by_plan | by_note
+    findings = (finding for digest in plans for finding in observe_moves(journal.plans.existing_rows(digest), snapshot))
+    by_plan = {finding.row.topic_partition for finding in findings if finding.state in _OURS}
+    by_document = {
+        name
+        for name, document in documents.items()
+        if document.plan is not None and _is_in_flight_to(name, document, snapshot)
+    }
+    return by_plan | by_document
 
 
-def _is_in_flight_to(name: TopicPartition, noted: InFlight, snapshot: Snapshot) -> bool:
+def _is_in_flight_to(name: TopicPartition, document: InFlight, snapshot: Snapshot) -> bool:
     partition = snapshot.partitions.get(name)
-    return partition is not None and partition.target == noted.replicas
+    return partition is not None and partition.target == document.replicas

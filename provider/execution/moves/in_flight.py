@@ -44,15 +44,16 @@ def retarget_in_flight(mailbox: Mailbox, source: str, partition: TopicPartition,
 
 def flag_in_flight_legacy(mailbox: Mailbox, plan: str) -> None:
     """Mark everything that a plan has in flight as submitted through the legacy znode."""
-    for each in IN_FLIGHT.list_valid(mailbox):
-        if each.document.plan == plan and not each.document.legacy:
-            _write_record(mailbox, TopicPartition(*each.key), each.node, replace(each.document, legacy=True).to_json())
+    for entry in IN_FLIGHT.list_valid(mailbox):
+        if entry.document.plan == plan and not entry.document.legacy:
+            flagged = replace(entry.document, legacy=True)
+            _write_record(mailbox, TopicPartition(*entry.key), entry.node, flagged.to_json())
 
 
-def record_external_in_flight(mailbox: Mailbox, partition: TopicPartition, noted: InFlight) -> None:
+def record_external_in_flight(mailbox: Mailbox, partition: TopicPartition, document: InFlight) -> None:
     """Record an external reassignment in flight, unless the partition has a record already."""
     if read_one(mailbox, paths.reassignment(partition)) is None:
-        _write_record(mailbox, partition, None, noted.to_json())
+        _write_record(mailbox, partition, None, document.to_json())
 
 
 def update_external_in_flight(mailbox: Mailbox, partition: TopicPartition, target: Assignment) -> None:
@@ -72,10 +73,10 @@ def disown_in_flight(mailbox: Mailbox, plan: str, partitions: Collection[TopicPa
 
     That is for a plan that the journal does not know, because an older copy of its database was restored.
     """
-    for each in IN_FLIGHT.list_valid(mailbox):
-        partition = TopicPartition(*each.key)
-        if each.document.plan == plan and partition in partitions:
-            _write_record(mailbox, partition, each.node, replace(each.document, plan=None).to_json())
+    for entry in IN_FLIGHT.list_valid(mailbox):
+        partition = TopicPartition(*entry.key)
+        if entry.document.plan == plan and partition in partitions:
+            _write_record(mailbox, partition, entry.node, replace(entry.document, plan=None).to_json())
 
 
 def delete_in_flight(mailbox: Mailbox, plan: str | None, partitions: Sequence[TopicPartition]) -> None:
@@ -83,19 +84,19 @@ def delete_in_flight(mailbox: Mailbox, plan: str | None, partitions: Sequence[To
 
     Missing records are ignored, and so are those that are changed externally in between.
     """
-    found = _read_records(mailbox, partitions)
-    mine = [node for node, known in found if node is not None and known is not None and known.plan == plan]
+    records = _read_records(mailbox, partitions)
+    mine = [node for node, known in records if node is not None and known is not None and known.plan == plan]
     mailbox.delete(mine)
 
 
 def list_in_flight(mailbox: Mailbox) -> dict[TopicPartition, InFlight]:
     """Return all in-flight records by partition; unreadable records are left out."""
-    return {TopicPartition(*each.key): each.document for each in IN_FLIGHT.list_valid(mailbox)}
+    return {TopicPartition(*entry.key): entry.document for entry in IN_FLIGHT.list_valid(mailbox)}
 
 
 def list_in_flight_plans(mailbox: Mailbox) -> dict[TopicPartition, str | None]:
     """Return every partition with an in-flight record and the plan that wrote it; None for external reassignments."""
-    return {partition: noted.plan for partition, noted in list_in_flight(mailbox).items()}
+    return {partition: document.plan for partition, document in list_in_flight(mailbox).items()}
 
 
 def _read_record(mailbox: Mailbox, partition: TopicPartition) -> tuple[Node | None, InFlight | None]:

@@ -160,8 +160,10 @@ class MoveFacts(NamedTuple):
             offline=self.offline,
         )
         # A size of 0, for which a broker has room or has not, says what is known of the size and nothing else.
-        rooms = {broker: _with_free_bytes(each, -1) for broker, each in shared.rooms.items()}
-        fitting = {broker: each for broker, each in shared.rooms.items() if broker not in self.too_large_for}
+        rooms = {broker: _with_free_bytes(directories, -1) for broker, directories in shared.rooms.items()}
+        fitting = {
+            broker: directories for broker, directories in shared.rooms.items() if broker not in self.too_large_for
+        }
         inputs = replace(
             shared,
             snapshot=replace(shared.snapshot, partitions={name: partition}),
@@ -188,7 +190,7 @@ class KnownVerdicts:
         before = self._found if shared == self._shared else {}
         free = {broker: max(room.free_bytes for room in rooms) for broker, rooms in inputs.rooms.items()}
         self._shared, self._found, verdicts = shared, {}, Verdicts([], [], [])
-        partitions, sizes, found = inputs.snapshot.partitions, inputs.sizes, self._found
+        partitions, sizes, objections = inputs.snapshot.partitions, inputs.sizes, self._found
         for row in rows:
             name = row.move.topic_partition
             partition = partitions.get(name)
@@ -197,10 +199,10 @@ class KnownVerdicts:
                 objection = find_objection(left, inputs, between_stages=False)
             else:
                 facts = _facts_of(left, left is not row.move, partition, sizes.get(name), free)
-                known: Any = found.get(facts, _UNKNOWN)
+                known: Any = objections.get(facts, _UNKNOWN)
                 if known is _UNKNOWN:
                     known = before[facts] if facts in before else facts.find_objection(shared)
-                    found[facts] = known
+                    objections[facts] = known
                 objection = known
             if objection is None:
                 verdicts.ready.append(row)
@@ -232,9 +234,9 @@ def _facts_of(
 
 
 def _shared_facts(inputs: PreflightInputs) -> PreflightInputs:
-    """Return the facts that are the same for all moves: of the snapshot, the brokers, and of rooms, where they are."""
+    """Return the inputs that all moves share: the brokers, and which of their directories report free space."""
     brokers = replace(inputs.snapshot, taken_ms=0, partitions={})
-    rooms = {broker: _with_free_bytes(each, 0) for broker, each in inputs.rooms.items()}
+    rooms = {broker: _with_free_bytes(directories, 0) for broker, directories in inputs.rooms.items()}
     return replace(inputs, snapshot=brokers, sizes={}, left_bytes={}, rooms=rooms)
 
 

@@ -117,9 +117,9 @@ def observe_moves(rows: Iterable[MoveRow], snapshot: Snapshot) -> list[Observati
         elif seen is ObservedState.GONE and row.move.topic in snapshot.deleting:
             seen = ObservedState.DELETING
         if seen is not None:
-            found, isr = (partition.replicas, partition.isr) if partition else (None, frozenset())
+            replicas, isr = (partition.replicas, partition.isr) if partition else (None, frozenset())
             findings.append(
-                Observation(row, seen, found, isr >= frozenset(row.move.after), part_in_flight(row, partition))
+                Observation(row, seen, replicas, isr >= frozenset(row.move.after), part_in_flight(row, partition))
             )
     return findings
 

@@ -2,7 +2,7 @@
 
 The inputs, besides the plan, are derived from one poll of the cluster. A reason has one of three results. The move is
 *held*: it may be submitted later, and the next step checks again. It is *dropped*: it can never be executed as
-planned. Or it is *satisfied*: nothing is left to do. `moves.py` defines which.
+planned. Or it is *satisfied*: nothing is left to do. `states.py` defines which.
 """
 
 from __future__ import annotations
@@ -96,18 +96,18 @@ def compute_rooms(
     with a directory that does not report its size (Kafka before 3.3) are left out. Directories that share a volume each
     count all of its free space as their own.
     """
-    found = {}
+    by_broker = {}
     for broker, dirs in log_dirs.items():
-        taking = [each for each in dirs.directories if each.takes_replicas]
-        free = [_free_bytes(each, min_free) for each in taking]
+        taking = [directory for directory in dirs.directories if directory.takes_replicas]
+        free = [_free_bytes(directory, min_free) for directory in taking]
         if taking and None not in free:
-            several = len(dirs.directories) > 1
+            has_choice = len(dirs.directories) > 1
             rooms = tuple(
-                LogDirRoom(each.path if several else "", each.logs, left or 0)
-                for each, left in zip(taking, free, strict=True)
+                LogDirRoom(directory.path if has_choice else "", directory.logs, left or 0)
+                for directory, left in zip(taking, free, strict=True)
             )
-            found[broker] = _subtract_incoming(rooms, taking, arriving.get(broker, ()))
-    return found
+            by_broker[broker] = _subtract_incoming(rooms, taking, arriving.get(broker, ()))
+    return by_broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +127,8 @@ def place_replica(rooms: tuple[LogDirRoom, ...], size: int) -> Placement | None:
     at = choose_room(rooms)
     if at.free_bytes >= size:
         return Placement(_take_room(rooms, at, size, logs=1))
-    other = max(rooms, key=lambda room: (room.free_bytes, room.path))
-    return None if other.free_bytes < size else Placement(_take_room(rooms, other, size, logs=1), other.path)
+    roomiest = max(rooms, key=lambda room: (room.free_bytes, room.path))
+    return None if roomiest.free_bytes < size else Placement(_take_room(rooms, roomiest, size, logs=1), roomiest.path)
 
 
 def choose_room(rooms: tuple[LogDirRoom, ...]) -> LogDirRoom:
@@ -149,12 +149,12 @@ def _subtract_incoming(
     rooms: tuple[LogDirRoom, ...], taking: Sequence[Directory], arriving: Sequence[IncomingReplica]
 ) -> tuple[LogDirRoom, ...]:
     """Return the rooms minus the bytes that they are still receiving."""
-    for each in arriving:
-        here = next((at for at, one in enumerate(taking) if each.partition in one.replica_bytes), None)
+    for replica in arriving:
+        here = next((at for at, directory in enumerate(taking) if replica.partition in directory.replica_bytes), None)
         if here is None:
-            rooms = _take_room(rooms, choose_room(rooms), each.left_bytes, logs=1)
+            rooms = _take_room(rooms, choose_room(rooms), replica.left_bytes, logs=1)
         else:
-            rooms = _take_room(rooms, rooms[here], each.left_bytes, logs=0)
+            rooms = _take_room(rooms, rooms[here], replica.left_bytes, logs=0)
     return rooms
 
 
@@ -227,9 +227,9 @@ def find_objection(move: Move, inputs: PreflightInputs, *, between_stages: bool)
             return HoldReason.TOPIC_HIDDEN, _UNREPORTED
         return HoldReason.PARTITION_GONE, DELETION_PENDING if move.topic in inputs.snapshot.deleting else TOPIC_DELETED
     for reason, check in CHECKS:
-        found = None if between_stages and reason in _BEFORE_IT_BEGINS else check(move, partition, inputs)
-        if found is not None:
-            return reason, found
+        finding = None if between_stages and reason in _BEFORE_IT_BEGINS else check(move, partition, inputs)
+        if finding is not None:
+            return reason, finding
     return None
 
 
@@ -250,7 +250,7 @@ def _check_already_there(move: Move, partition: Partition, _: PreflightInputs) -
 def _check_satisfied(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
     if inputs.auto_generated and is_satisfied(move, partition, inputs.snapshot.live):
         if partition.replicas == move.before:
-            return f"all its brokers, {_join_brokers(partition.replicas)}, are live again"
+            return f"all its brokers, {', '.join(map(str, partition.replicas))}, are live again"
         return f"its replicas were changed elsewhere to {list(partition.replicas)}, whose brokers are all live"
     return None
 
@@ -401,7 +401,3 @@ def _unanswered_clause(broker: int | None, inputs: PreflightInputs) -> str:
 
 def _lowest_broker(brokers: frozenset[int]) -> _Found:
     return str(min(brokers)) if brokers else None
-
-
-def _join_brokers(brokers: Iterable[int]) -> str:
-    return ", ".join(map(str, brokers))

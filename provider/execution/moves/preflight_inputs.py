@@ -98,14 +98,14 @@ class KnownFacts:
         """Return `answers`, and for other brokers of `asked` the last answer, unless that is too old."""
         self.log_dirs |= {broker: KeptLogDirs(now_ms, dirs, rows) for broker, dirs in answers.items()}
         kept = {broker: self.log_dirs[broker] for broker in self.log_dirs.keys() & asked}
-        return {broker: each.dirs for broker, each in kept.items() if 0 <= now_ms - each.at_ms < _KEPT_MS}
+        return {broker: answer.dirs for broker, answer in kept.items() if 0 <= now_ms - answer.at_ms < _KEPT_MS}
 
     def arrived_since(
         self, brokers: Collection[int], rows: Sequence[MoveRow]
     ) -> dict[int, dict[TopicPartition, int | None]]:
         """Return the planned sizes of the replicas that may have arrived since the last answer of each broker."""
         kept = {broker: self.log_dirs[broker] for broker in self.log_dirs.keys() & brokers}
-        older = {broker: each.to_come(broker) for broker, each in kept.items() if each.rows is not rows}
+        older = {broker: answer.to_come(broker) for broker, answer in kept.items() if answer.rows is not rows}
         left = {row.topic_partition for row in rows if not row.state.settled} if older else set()
         return {broker: {name: to_come[name] for name in to_come.keys() - left} for broker, to_come in older.items()}
 
@@ -183,7 +183,9 @@ def assess_strain(
     A partition that has been under its min.insync.replicas for longer than `stuck_after` holds nothing: it would hold
     for ever. May raise ClusterError, JournalError, LockLost.
     """
-    out_of_sync = {name.topic for name, each in snapshot.partitions.items() if len(each.isr) < len(each.replicas)}
+    out_of_sync = {
+        name.topic for name, partition in snapshot.partitions.items() if len(partition.isr) < len(partition.replicas)
+    }
     min_isr = _fetch_min_isr(context.cluster, out_of_sync, facts, fence)
     under = find_under_min_isr_elsewhere(snapshot, plan, min_isr)
     unsettled = record_unsettled(context.journal, snapshot) if under or foreign else UnsettledPartitions()
@@ -206,14 +208,14 @@ def _fetch_min_isr(cluster: ClusterPort, topics: Collection[str], facts: KnownFa
     for start in range(0, len(asked), _TOPICS):
         # Reading a hundred thousand topics takes longer than the lifetime of the step lock: the check renews it.
         fence.check()
-        some = asked[start : start + _TOPICS]
-        values = cluster.topic_configs(some, [MIN_ISR, UNCLEAN_ELECTIONS, REMOTE_STORAGE])
-        answers = {topic: values.get(topic, {}).get(MIN_ISR) for topic in some}
-        facts.tiered |= {topic for topic in some if values.get(topic, {}).get(REMOTE_STORAGE) == "true"}
-        facts.unclean |= {topic for topic in some if values.get(topic, {}).get(UNCLEAN_ELECTIONS) == "true"}
+        batch = asked[start : start + _TOPICS]
+        values = cluster.topic_configs(batch, [MIN_ISR, UNCLEAN_ELECTIONS, REMOTE_STORAGE])
+        answers = {topic: values.get(topic, {}).get(MIN_ISR) for topic in batch}
+        facts.tiered |= {topic for topic in batch if values.get(topic, {}).get(REMOTE_STORAGE) == "true"}
+        facts.unclean |= {topic for topic in batch if values.get(topic, {}).get(UNCLEAN_ELECTIONS) == "true"}
         facts.min_isr |= {topic: None if value is None else int(value) for topic, value in answers.items()}
-    found = ((topic, facts.min_isr[topic]) for topic in topics)
-    return {topic: value for topic, value in found if value is not None}
+    known = ((topic, facts.min_isr[topic]) for topic in topics)
+    return {topic: value for topic, value in known if value is not None}
 
 
 def _fetch_partition_sizes(
@@ -249,8 +251,8 @@ def _fetch_partition_sizes(
         for name in names
         if name in log_dirs[leader].replica_bytes
     }
-    others = {name for leader, names in led.items() if leader not in log_dirs for name in names}
-    return known | {name: facts.sizes[name] for name in others & facts.sizes.keys()}, unanswered
+    elsewhere = {name for leader, names in led.items() if leader not in log_dirs for name in names}
+    return known | {name: facts.sizes[name] for name in elsewhere & facts.sizes.keys()}, unanswered
 
 
 def _other_arrivals(
@@ -267,11 +269,11 @@ def _other_arrivals(
 
 def _left_bytes(arriving: Mapping[int, Sequence[IncomingReplica]]) -> dict[TopicPartition, int]:
     """Return the most bytes that each partition has yet to copy to one broker."""
-    found: dict[TopicPartition, int] = {}
-    for several in arriving.values():
-        for each in several:
-            found[each.partition] = max(each.left_bytes, found.get(each.partition, 0))
-    return found
+    left: dict[TopicPartition, int] = {}
+    for replicas in arriving.values():
+        for replica in replicas:
+            left[replica.partition] = max(replica.left_bytes, left.get(replica.partition, 0))
+    return left
 
 
 def _incoming_replicas(
@@ -291,12 +293,12 @@ def _incoming_replicas(
     transfers = [
         *((row.topic_partition, row.move.adding, row.move.size_bytes) for row in in_flight),
         *((name, frozenset(partition.adding), None) for name, partition in beside.items()),
-        *((name, frozenset({broker}), size) for broker, several in arrived.items() for name, size in several.items()),
+        *((name, frozenset({broker}), size) for broker, replicas in arrived.items() for name, size in replicas.items()),
     ]
-    found: dict[int, list[IncomingReplica]] = {}
+    incoming: dict[int, list[IncomingReplica]] = {}
     for name, adding, planned in transfers:
         size = max(sizes.get(name, largest if planned is None else 0), planned or 0)
         for broker in sorted(adding & log_dirs.keys()):
             left_bytes = max(0, size - log_dirs[broker].replica_bytes.get(name, 0))
-            found.setdefault(broker, []).append(IncomingReplica(name, left_bytes))
-    return found
+            incoming.setdefault(broker, []).append(IncomingReplica(name, left_bytes))
+    return incoming

@@ -45,7 +45,7 @@ class TransferRate:
         *,
         longest_gap_ms: int = int(LONGEST_GAP_S * 1000),
     ) -> TransferRate:
-        """Return the track after another poll. A partition that was not tracked before counts as grown now.
+        """Return the rate after another poll. A partition that was not tracked before counts as grown now.
 
         Of the time since the last poll, at most `longest_gap_ms` count: a clock may have jumped, and nobody has looked
         while Kafka did not answer.
@@ -80,17 +80,17 @@ def arrived_bytes(in_flight: Iterable[Move], log_dirs: Mapping[int, BrokerLogDir
 
     This exceeds the planned size if producers keep writing.
     """
-    return {move.topic_partition: _received_bytes(move, log_dirs) for move in in_flight}
+    return {
+        move.topic_partition: sum(
+            log_dirs[broker].replica_bytes.get(move.topic_partition, 0) for broker in move.adding if broker in log_dirs
+        )
+        for move in in_flight
+    }
 
 
 def count_progress_bytes(in_flight: Iterable[Move], arrived: Mapping[TopicPartition, int]) -> int:
     """Return the copied bytes that count for the plan's progress: for each move at most the planned bytes."""
     return sum(min(bytes_to_copy(move), arrived.get(move.topic_partition, 0)) for move in in_flight)
-
-
-def _received_bytes(move: Move, log_dirs: Mapping[int, BrokerLogDirs]) -> int:
-    dirs = (log_dirs[broker] for broker in move.adding if broker in log_dirs)
-    return sum(each.replica_bytes.get(move.topic_partition, 0) for each in dirs)
 
 
 def eta_s(left_bytes: int, bytes_per_s: float | None) -> float | None:
@@ -130,7 +130,7 @@ def next_step_s(*, ended: int, left: int, since_s: float, quiet_s: float) -> flo
 
 
 #: The number of held and of stalled partitions that are listed.
-_TOLD = 20
+_LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -213,9 +213,9 @@ class Progress:
         return plain | {
             "status": self.status.value,
             "pressure": None if self.pressure is None else self.pressure.value,
-            "held": [[str(TopicPartition(held.topic, held.partition)), held.sentence] for held in self.held[:_TOLD]],
-            "stalled": [str(partition) for partition in self.stalled[:_TOLD]],
-            "external_rates": [rate.to_json() for rate in self.external_rates[:_TOLD]],
+            "held": [[str(TopicPartition(held.topic, held.partition)), held.sentence] for held in self.held[:_LISTED]],
+            "stalled": [str(partition) for partition in self.stalled[:_LISTED]],
+            "external_rates": [rate.to_json() for rate in self.external_rates[:_LISTED]],
         }
 
 
@@ -239,7 +239,9 @@ def progress_of(
     rows = rows if isinstance(rows, MoveRows) else MoveRows(rows)
     counts = before.counts + rows.counts
     number = len(before) + len(rows)
-    total, done = (before.bytes_copied + each for each in _total_and_done_bytes(rows, track))
+    total = before.bytes_copied + sum(rows.bytes_to_copy[state] for state in _COUNTED)
+    done = before.bytes_copied + rows.bytes_to_copy[MoveState.COMPLETED]
+    done += count_progress_bytes((row.move for row in rows.submitted), track.arrived) if track else 0
     return Progress(
         digest=record.digest,
         status=record.status,
@@ -271,15 +273,6 @@ def progress_of(
 #: States of moves whose bytes belong to the total: skipped and dropped moves copy nothing.
 _COUNTED = {MoveState.WAITING, MoveState.HELD, MoveState.SUBMITTED, MoveState.COMPLETED}
 
-_COPIED = {MoveState.COMPLETED}
-
-
-def _total_and_done_bytes(rows: MoveRows, track: TransferRate | None) -> tuple[int, int]:
-    """Return the number of bytes to copy, and the number of bytes copied."""
-    total, done = (sum(rows.bytes_to_copy[state] for state in of) for of in (_COUNTED, _COPIED))
-    in_flight = (row.move for row in rows.submitted)
-    return total, done + (count_progress_bytes(in_flight, track.arrived) if track else 0)
-
 
 def _progress_message(record: PlanRecord, counts: Counter[MoveState], held: Sequence[Held], note: str) -> str:
     if record.status.finished or record.status in {PlanStatus.STUCK, PlanStatus.PREEMPTED, PlanStatus.IDLE}:
@@ -300,7 +293,7 @@ _WORDED = 3
 
 def _held_message(held: Sequence[Held]) -> str:
     """Return the sentence of the first move that is held for each reason, and of several reasons their counts."""
-    counts, first = Counter(each.code for each in held), {each.code: each.sentence for each in reversed(held)}
+    counts, first = Counter(hold.code for hold in held), {hold.code: hold.sentence for hold in reversed(held)}
     if len(counts) == 1:
         return held[0].sentence
     also = {code: f" The same holds {count - 1} more." if count > 1 else "" for code, count in counts.items()}

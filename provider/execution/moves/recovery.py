@@ -54,12 +54,12 @@ class RollbackMoves:
     skipped: tuple[tuple[MoveRow, str], ...]
 
 
-def find_changing_plan(found: Assignment, others: Iterable[tuple[str, MoveRow]]) -> str | None:
-    """Return the plan that gave a partition the replicas `found`, or is moving it there; None if no plan did.
+def find_changing_plan(replicas: Assignment, submissions: Iterable[tuple[str, MoveRow]]) -> str | None:
+    """Return the plan that gave a partition its `replicas`, or is moving it there; None if no plan did.
 
-    `others` are the moves of that partition in other plans, by digest, the latest last.
+    `submissions` are the moves of that partition in other plans, with their digests, the latest last.
     """
-    return next((digest for digest, row in reversed(list(others)) if _explains_replicas(row, found)), None)
+    return next((digest for digest, row in reversed(list(submissions)) if _explains_replicas(row, replicas)), None)
 
 
 def describe_actor(plan: str | None) -> str:
@@ -67,14 +67,14 @@ def describe_actor(plan: str | None) -> str:
     return "someone else" if plan is None else f"plan {plan[:12]}"
 
 
-def _explains_replicas(row: MoveRow, found: Assignment) -> bool:
-    """Return True if the move completed, is in flight to, or rests between stages at the replicas `found`.
+def _explains_replicas(row: MoveRow, replicas: Assignment) -> bool:
+    """Return True if the move completed, is in flight to, or rests between stages at these replicas.
 
     While it is in flight, Kafka lists the replicas to remove behind the target.
     """
     target = row.move.after
-    there = row.state in {MoveState.COMPLETED, MoveState.SUBMITTED} and found[: len(target)] == target
-    return there or is_between_stages(row, found)
+    there = row.state in {MoveState.COMPLETED, MoveState.SUBMITTED} and replicas[: len(target)] == target
+    return there or is_between_stages(row, replicas)
 
 
 def plan_rollback_moves(
@@ -87,7 +87,7 @@ def plan_rollback_moves(
 ) -> RollbackMoves:
     """Return the moves that restore the original replicas of a plan, in their order; the last move first.
 
-    They cover every completed move, and every other move that changed its partition. `left_alone` are partitions that
+    They cover every completed move, and every other move that changed its partition. `skipped` are partitions that
     an external actor or one of the `others` (`find_changing_plan`) changed since, deleted or re-created ones, and those
     whose rollback needs a dead broker, or one that had a replica of it in one of its `failed_dirs`. Partitions that
     already are at their original replicas are in neither.
@@ -102,7 +102,16 @@ def plan_rollback_moves(
         )
         for row in reversed(touched)
     ]
-    back = [_reverse_move(row.move, snapshot) for row, why in judged if why is None]
+    back = [
+        replace(
+            row.move,
+            before=snapshot.partitions[row.topic_partition].replicas,
+            after=row.move.before,
+            purpose=MoveReason.GIVEN.value,
+        )
+        for row, why in judged
+        if why is None
+    ]
     return RollbackMoves(
         tuple(replace(move, chunk=n // chunk_size, position=n % chunk_size) for n, move in enumerate(back)),
         tuple((row, why) for row, why in judged if why is not None),
@@ -122,13 +131,10 @@ def _has_changed_partition(row: MoveRow, snapshot: Snapshot) -> bool:
     given_up = row.state in {MoveState.SATISFIED, MoveState.DROPPED, MoveState.FAILED} and row.attempt > 0
     if partition is None:
         return given_up
-    anew = partition.is_recreated(row.move.topic_id)
-    return given_up and (row.state is MoveState.FAILED or anew or _is_as_move_left_it(row, partition))
-
-
-def _is_as_move_left_it(row: MoveRow, partition: Partition) -> bool:
     in_disorder = frozenset(partition.replicas) == frozenset(row.move.before)
-    return in_disorder or partition.replicas == row.move.after or is_between_stages(row, partition.replicas)
+    at_target = partition.replicas == row.move.after
+    as_left = in_disorder or at_target or is_between_stages(row, partition.replicas)
+    return given_up and (row.state is MoveState.FAILED or partition.is_recreated(row.move.topic_id) or as_left)
 
 
 def _is_at_originals(row: MoveRow, snapshot: Snapshot) -> bool:
@@ -138,19 +144,14 @@ def _is_at_originals(row: MoveRow, snapshot: Snapshot) -> bool:
     return partition.replicas == row.move.before
 
 
-def _reverse_move(move: Move, snapshot: Snapshot) -> Move:
-    now = snapshot.partitions[move.topic_partition].replicas
-    return replace(move, before=now, after=move.before, purpose=MoveReason.GIVEN.value)
-
-
-def _rollback_skip_reason(row: MoveRow, snapshot: Snapshot, others: Sequence[tuple[str, MoveRow]]) -> str | None:
+def _rollback_skip_reason(row: MoveRow, snapshot: Snapshot, submissions: Sequence[tuple[str, MoveRow]]) -> str | None:
     partition, move = snapshot.partitions.get(row.topic_partition), row.move
     gone = gone_reason(move, snapshot)
     if gone is not None or partition is None:
         return gone
     expected = partition.replicas == move.after or row.state is not MoveState.COMPLETED
     if partition.reassigning or not expected or row.state is MoveState.FAILED:
-        actor = describe_actor(find_changing_plan(partition.replicas, others))
+        actor = describe_actor(find_changing_plan(partition.replicas, submissions))
         return f"{actor} changed its replicas to {list(partition.replicas)}"
     if frozenset(partition.replicas) == frozenset(move.before):
         return None
@@ -187,8 +188,8 @@ def gone_reason(move: Move, snapshot: Snapshot) -> str | None:
     if move.topic in snapshot.deleting:
         return DELETION_PENDING
     # Kafka deletes no partition of a topic: the topic has fewer only if it was created again.
-    found = TOPIC_RECREATED if move.topic in snapshot.topics else TOPIC_DELETED
-    return HIDDEN if move.topic in snapshot.hidden else found
+    deleted = TOPIC_RECREATED if move.topic in snapshot.topics else TOPIC_DELETED
+    return HIDDEN if move.topic in snapshot.hidden else deleted
 
 
 def lost_originals_reason(move: Move, partition: Partition, live: frozenset[int]) -> str | None:
@@ -321,8 +322,8 @@ def sample_lag(
             dirs = log_dirs.get(broker)
             if dirs is not None and dirs.failed_paths and name not in dirs.replica_bytes:
                 no_log[name, broker] = dirs.failed_paths
-        lacks = [bytes_missing(log_dirs, partition, broker) for broker in move.adding - partition.isr]
-        known = [each for each in lacks if each is not None]
+        lags = [bytes_missing(log_dirs, partition, broker) for broker in move.adding - partition.isr]
+        known = [lag for lag in lags if lag is not None]
         if known:
             missing[name] = max(known)
             size[name] = log_dirs[partition.leader].replica_bytes[name]
@@ -365,19 +366,20 @@ def find_falling_behind(
     if not samples or samples[-1].at_ms - samples[0].at_ms < after_s * 1000:
         return []
     first, last = samples[0], samples[-1]
-    found = []
+    behind = []
     # A move that only removes replicas has nothing left to copy.
-    for move in sorted((each for each in in_flight if each.adding), key=lambda move: move.topic_partition):
+    for move in sorted((move for move in in_flight if move.adding), key=lambda move: move.topic_partition):
         name = move.topic_partition
         alike = [sample for sample in samples if sample.adding.get(name, move.adding) == move.adding]
         lags = [sample.missing[name] for sample in alike if name in sample.missing]
         if len(lags) == len(samples) and lags[-1] > lags[0] == min(lags):
             broker = min(move.adding)
-            together = {each.topic_partition for each in in_flight if broker in each.adding}
-            grown = sum(last.size[each] - first.size[each] for each in together & first.size.keys() & last.size.keys())
+            together = {copy.topic_partition for copy in in_flight if broker in copy.adding}
+            measured = together & first.size.keys() & last.size.keys()
+            grown = sum(last.size[partition] - first.size[partition] for partition in measured)
             rate = max(0, grown) * 1000 / (last.at_ms - first.at_ms) * _AMPLE
-            found.append(FallingBehind(name, lags[-1] - lags[0], broker, int(rate) + 1))
-    return found
+            behind.append(FallingBehind(name, lags[-1] - lags[0], broker, int(rate) + 1))
+    return behind
 
 
 def stall_message(
@@ -396,7 +398,7 @@ def stall_message(
     """
     without = without_log or {}
     broken = {name for name, _ in without}
-    slow = [each for each in behind if each.partition not in broken]
+    slow = [lagging for lagging in behind if lagging.partition not in broken]
     parts = (
         _without_log_message(without),
         _stalled_message([name for name in stalled if name not in broken], after_s),
@@ -434,20 +436,20 @@ def _falling_behind_message(
 ) -> str:
     # A rate that the throttle already allows is not the problem.
     behind = [
-        each
-        for each in behind
-        if not (applies := external.get(each.broker, throttle)) or each.sufficient_rate > applies
+        lagging
+        for lagging in behind
+        if not (applies := external.get(lagging.broker, throttle)) or lagging.sufficient_rate > applies
     ]
     if not behind:
         return ""
-    worst = max(behind, key=lambda each: (each.sufficient_rate, each.partition))
+    worst = max(behind, key=lambda lagging: (lagging.sufficient_rate, lagging.partition))
     throttle = external.get(worst.broker, throttle)
     at = f"at a throttle of {rate_text(throttle)}" if throttle else "without a throttle"
-    others = f" {len(behind) - 1} more fell behind too." if len(behind) > 1 else ""
+    more = f" {len(behind) - 1} more fell behind too." if len(behind) > 1 else ""
     advice = f"; {rate_text(worst.sufficient_rate)} into broker {worst.broker} would be enough" if throttle else ""
     return (
         f"{worst.partition} will not catch up {at}: it fell {worst.fell_behind:,} bytes further behind in the last "
-        f"{after_s:.0f} s{advice}.{others}"
+        f"{after_s:.0f} s{advice}.{more}"
     )
 
 
@@ -465,12 +467,12 @@ def find_individually_cancelled(
         and phase_of(finding.row) is Phase.CANCELLING
         and finding.row.cause in INDIVIDUAL_CANCEL
     }
-    over = []
+    cancelled = []
     for row in rows if ended else ():
         finding = ended.get(row.topic_partition)
         if finding is not None and finding.row.cause is not None and row.state in OPEN:
             sentence = INDIVIDUAL_CANCEL[finding.row.cause]
             if finding.state is ObservedState.CANNOT_ROLL_BACK:
                 sentence += f"; {_KEEPS} {list(finding.found or ())}"
-            over.append((row, sentence, finding.row.cause))
-    return over
+            cancelled.append((row, sentence, finding.row.cause))
+    return cancelled

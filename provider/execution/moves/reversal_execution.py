@@ -66,12 +66,12 @@ class Retraction(Protocol):
 
 def judge(reversals: Iterable[Reversal], snapshot: Snapshot) -> dict[TopicPartition, Verdict]:
     """Return the verdict about each reversal by what a snapshot shows. Pure."""
-    found, hidden = snapshot.partitions, snapshot.hidden
+    partitions, hidden = snapshot.partitions, snapshot.hidden
     return {
-        each.partition: next_action(
-            each, found.get(each.partition), snapshot.live, hidden=each.partition.topic in hidden
+        reversal.partition: next_action(
+            reversal, partitions.get(reversal.partition), snapshot.live, hidden=reversal.partition.topic in hidden
         )
-        for each in reversals
+        for reversal in reversals
     }
 
 
@@ -94,11 +94,11 @@ class ReversalExecutor:
         for _ in range(_ROUNDS):
             if not pending:
                 break
-            snapshot = self.cluster.snapshot(sorted({each.partition.topic for each in pending}))
-            found = self.execute_next(pending, snapshot)
-            verdicts |= found
-            pending = [_after(each, found[each.partition]) for each in pending if not found[each.partition].has_ended]
-            if all(found[each.partition].state in _LONG for each in pending):
+            snapshot = self.cluster.snapshot(sorted({reversal.partition.topic for reversal in pending}))
+            verdicts |= self.execute_next(pending, snapshot)
+            judged = [(reversal, verdicts[reversal.partition]) for reversal in pending]
+            pending = [_after(reversal, verdict) for reversal, verdict in judged if not verdict.has_ended]
+            if all(verdicts[reversal.partition].state in _LONG for reversal in pending):
                 break
         return verdicts
 
@@ -107,7 +107,7 @@ class ReversalExecutor:
 
         Refusals that are not for good are in the audit trail: the next call tries again.
         """
-        by_name = {each.partition: each for each in reversals}
+        by_name = {reversal.partition: reversal for reversal in reversals}
         verdicts = judge(by_name.values(), snapshot)
         reorders = [by_name[name] for name, verdict in verdicts.items() if verdict.action is NextAction.REORDER]
         refused = self._restore_originals(reorders, verdicts, snapshot) if reorders else {}
@@ -130,14 +130,15 @@ class ReversalExecutor:
         stages had added before the cancel.
         """
         targets = self._next_assignments(reversals, snapshot)
-        found = {name: verdicts[name].replicas for name in targets}
+        replicas = {name: verdicts[name].replicas for name in targets}
         entries = {
-            each.partition: [self._build_restore_record(each, verdicts[each.partition], targets)] for each in reversals
+            reversal.partition: [self._build_restore_record(reversal, verdicts[reversal.partition], targets)]
+            for reversal in reversals
         }
         retraction = self.retraction
         answers = self.calls.execute(
             entries,
-            lambda batch: alter_keeping_factor(self.cluster, {name: targets[name] for name in batch}, found),
+            lambda batch: alter_keeping_factor(self.cluster, {name: targets[name] for name in batch}, replicas),
             late=None
             if retraction is None
             else lambda batch: retraction.retract_submissions({name: targets[name] for name in batch}),
@@ -145,9 +146,9 @@ class ReversalExecutor:
         return {
             name: Verdict(
                 ReversalState.REFUSED,
-                f"its replicas are {list(found[name])}, and Kafka refuses its original ones, "
+                f"its replicas are {list(replicas[name])}, and Kafka refuses its original ones, "
                 f"{list(targets[name])}{unregistered_clause(targets[name], snapshot)}: {error}",
-                found[name],
+                replicas[name],
             )
             for name, error in answers.items()
             if is_unregistered_refusal(error, zookeeper_mode=self.cluster.zookeeper_mode)
@@ -155,19 +156,20 @@ class ReversalExecutor:
 
     def _next_assignments(self, reversals: Sequence[Reversal], snapshot: Snapshot) -> dict[TopicPartition, Assignment]:
         """Return the assignment to submit next for each: its originals, or a stage before them."""
-        found = snapshot.partitions
+        partitions = snapshot.partitions
         adding = {
-            each.move.topic
-            for each in reversals
-            if each.stage and not frozenset(each.move.before) <= frozenset(found[each.partition].replicas)
+            reversal.move.topic
+            for reversal in reversals
+            if reversal.stage
+            and not frozenset(reversal.move.before) <= frozenset(partitions[reversal.partition].replicas)
         }
         settings = self.cluster.topic_configs(sorted(adding), [UNCLEAN_ELECTIONS]) if adding else {}
         unclean = {topic for topic in adding if settings.get(topic, {}).get(UNCLEAN_ELECTIONS) == "true"}
         return {
-            each.partition: restoring_stage(
-                each.move, found[each.partition], snapshot.live, unclean=each.move.topic in unclean
+            reversal.partition: restoring_stage(
+                reversal.move, partitions[reversal.partition], snapshot.live, unclean=reversal.move.topic in unclean
             )
-            for each in reversals
+            for reversal in reversals
         }
 
     def _build_restore_record(
@@ -217,10 +219,11 @@ class MoveReversals:
         self, chosen: Sequence[tuple[MoveRow, str, Cause]], findings: Iterable[Observation], snapshot: Snapshot
     ) -> None:
         """Begin the reversals of the `chosen` moves, each with the reason, and continue those that are recorded."""
-        begun = [_reversal_of(each.row, self.plan, each.row.detail) for each in findings if each.state in _CANCELLING]
+        cancelling = [finding.row for finding in findings if finding.state in _CANCELLING]
+        begun = [_reversal_of(row, self.plan, row.detail) for row in cancelling]
         self.moves.record_cancelling(chosen)
         begun += [_reversal_of(row, self.plan, why) for row, why, _ in chosen]
-        rows = {each.row.topic_partition: each.row for each in findings}
+        rows = {finding.row.topic_partition: finding.row for finding in findings}
         self._record_refused(rows, self.executor.execute_next(begun, snapshot))
 
     def _record_refused(
@@ -248,27 +251,31 @@ class MoveReversals:
         would hit that one.
         """
         unanswered = {
-            each.row.topic_partition: each
-            for each in decisions
-            if each.row.state in OPEN and each.row.unacknowledged and next_state(each.row.state, each.event).settled
+            decision.row.topic_partition: decision
+            for decision in decisions
+            if decision.row.state in OPEN
+            and decision.row.unacknowledged
+            and next_state(decision.row.state, decision.event).settled
         }
-        reversals = [_reversal_of(each.row, self.plan, _UNACKNOWLEDGED) for each in unanswered.values()]
-        verdicts = self.executor.execute_next([replace(each, unanswered=True) for each in reversals], snapshot)
-        asked = [unanswered[name] for name, verdict in verdicts.items() if verdict.action is NextAction.CANCEL]
-        self.moves.record_cancelling([(_at_its_stage(each.row, snapshot), each.sentence, each.cause) for each in asked])
+        reversals = [_reversal_of(decision.row, self.plan, _UNACKNOWLEDGED) for decision in unanswered.values()]
+        verdicts = self.executor.execute_next([replace(reversal, unanswered=True) for reversal in reversals], snapshot)
+        cancelled = [unanswered[name] for name, verdict in verdicts.items() if verdict.action is NextAction.CANCEL]
+        self.moves.record_cancelling(
+            [(_at_its_stage(decision.row, snapshot), decision.sentence, decision.cause) for decision in cancelled]
+        )
         stay = {name for name, verdict in verdicts.items() if not verdict.has_ended}
-        self.moves.record_decisions([each for each in decisions if each.row.topic_partition not in stay])
+        self.moves.record_decisions([decision for decision in decisions if decision.row.topic_partition not in stay])
 
     def begin_between_stages(self, rows: Sequence[MoveRow], snapshot: Snapshot, why: str, cause: Cause) -> None:
         """Mark moves at rest between two stages as being cancelled: the next poll finds and restores them."""
-        found = snapshot.partitions
-        back = [row for row in rows if can_roll_back_stages(row, found.get(row.topic_partition), snapshot.live)]
-        staged = [replace(row, stage=stage_number(row.move, found[row.topic_partition].replicas)) for row in back]
+        partitions = snapshot.partitions
+        back = [row for row in rows if can_roll_back_stages(row, partitions.get(row.topic_partition), snapshot.live)]
+        staged = [replace(row, stage=stage_number(row.move, partitions[row.topic_partition].replicas)) for row in back]
         self.moves.record_cancelling([(row, why, cause) for row in staged])
 
     def extend_external_cancels(self, findings: Iterable[Observation]) -> None:
         """Extend an external cancel of a stage to the stages before it."""
-        rows = [each.row for each in findings if each.state is ObservedState.CANCELLED_BETWEEN_STAGES]
+        rows = [finding.row for finding in findings if finding.state is ObservedState.CANCELLED_BETWEEN_STAGES]
         self.moves.record_cancelling([(row, EXTERNAL_CANCEL, Cause.CANCELLED_ELSEWHERE) for row in rows])
 
 
@@ -316,7 +323,8 @@ def _look_for_reordered(
     snapshot = cluster.snapshot(sorted({row.move.topic for row in rows}))
     asked = [(row, Reversal(row.move, row.detail, plan=plan, attempt=number)) for row in rows]
     verdicts = judge((reversal for _, reversal in asked), snapshot)
-    return snapshot, [each for each in asked if verdicts[each[0].topic_partition].state is ReversalState.ORDER_LOST]
+    lost = {name for name, verdict in verdicts.items() if verdict.state is ReversalState.ORDER_LOST}
+    return snapshot, [(row, reversal) for row, reversal in asked if row.topic_partition in lost]
 
 
 #: What is not to be cancelled now may be so later, or completes.
@@ -356,11 +364,11 @@ class LateRetraction:
         late = _find_unwanted_requests(self.journal, self.plan, asked, self.journal.plans.rows(self.plan))
         if not late:
             return
-        record_in_flight(self.journal.mailbox, self.plan, [each.move for each in late])
+        record_in_flight(self.journal.mailbox, self.plan, [reversal.move for reversal in late])
         left_alone = self.cancel_and_restore(late)
         if left_alone:
-            others = counted(len(left_alone) - 1, "more partition", "is", "are")
-            raise PlanError(f"{left_alone[0]}{f' {others} not restored either.' if len(left_alone) > 1 else ''}")
+            more = counted(len(left_alone) - 1, "more partition", "is", "are")
+            raise PlanError(f"{left_alone[0]}{f' {more} not restored either.' if len(left_alone) > 1 else ''}")
 
     def restore_after_late_cancel(self, partitions: Collection[TopicPartition]) -> None:
         """Restore the replica order of reassignments of later plans that a late cancel may have hit.
@@ -378,27 +386,31 @@ class LateRetraction:
         """
         verdicts = ReversalExecutor(self.cluster, AuditedCalls(self.journal.audit, None), self.who).run(late)
         # One that Kafka is taking to its originals needs nothing more.
-        over = {
-            name: each
-            for name, each in verdicts.items()
-            if each.state is ReversalState.RETURNING or (each.has_ended and each.state is not _WAITS)
+        finished = {
+            name: verdict
+            for name, verdict in verdicts.items()
+            if verdict.state is ReversalState.RETURNING or (verdict.has_ended and verdict.state is not _WAITS)
         }
-        kept = {name: each for name, each in over.items() if each.action is NextAction.FORBIDDEN}
+        kept = {name: verdict for name, verdict in finished.items() if verdict.action is NextAction.FORBIDDEN}
         left_alone = [
-            replace(each, move=replace(each.move, after=kept[each.partition].replicas), why=kept[each.partition].why)
-            for each in late
-            if each.partition in kept
+            replace(
+                reversal,
+                move=replace(reversal.move, after=kept[reversal.partition].replicas),
+                why=kept[reversal.partition].why,
+            )
+            for reversal in late
+            if reversal.partition in kept
         ]
-        entries = [each.audit_record(Action.SKIP, each.why, self.who) for each in left_alone]
+        entries = [reversal.audit_record(Action.SKIP, reversal.why, self.who) for reversal in left_alone]
         record_skips(
-            self.journal, self.plan, Code.LEFT_ALONE, [replace(each, code=Code.LEFT_ALONE) for each in entries]
+            self.journal, self.plan, Code.LEFT_ALONE, [replace(entry, code=Code.LEFT_ALONE) for entry in entries]
         )
-        delete_in_flight(self.journal.mailbox, self.plan, list(over))
+        delete_in_flight(self.journal.mailbox, self.plan, list(finished))
         return [
-            f"{each.partition} was moved to {list(each.move.after)} by a request of plan {self.plan[:12]} that Kafka "
-            f"received after the plan had ended, and is not restored: {each.why.rstrip('.')}. Check its replicas, and "
-            "reassign it."
-            for each in left_alone
+            f"{reversal.partition} was moved to {list(reversal.move.after)} by a request of plan {self.plan[:12]} that "
+            f"Kafka received after the plan had ended, and is not restored: {reversal.why.rstrip('.')}. Check its "
+            "replicas, and reassign it."
+            for reversal in left_alone
         ]
 
 
@@ -410,10 +422,12 @@ def find_orphaned_moves(journal: Journal, plan: str, snapshot: Snapshot) -> list
     record = journal.plans.get(plan)
     if record is None or record.status is PlanStatus.ABANDONED or not record.status.finished:
         return []
-    noted = {name: each.replicas for name, each in list_in_flight(journal.mailbox).items() if each.plan == plan}
-    late = _find_unwanted_requests(journal, plan, noted, journal.plans.existing_rows(plan))
-    verdicts = judge([replace(each, unanswered=False) for each in late], snapshot)
-    return [each for each in late if verdicts[each.partition].action is not NextAction.DONE]
+    targets = {
+        name: document.replicas for name, document in list_in_flight(journal.mailbox).items() if document.plan == plan
+    }
+    late = _find_unwanted_requests(journal, plan, targets, journal.plans.existing_rows(plan))
+    verdicts = judge([replace(reversal, unanswered=False) for reversal in late], snapshot)
+    return [reversal for reversal in late if verdicts[reversal.partition].action is not NextAction.DONE]
 
 
 def _find_unwanted_requests(
@@ -423,16 +437,16 @@ def _find_unwanted_requests(
 
     The requests are targets, None for a cancel. `rows` are the plan's.
     """
-    record, noted = journal.plans.get(plan), list_in_flight(journal.mailbox)
-    others = journal.plans.submissions_by_others(plan, list(asked))
+    record, documents = journal.plans.get(plan), list_in_flight(journal.mailbox)
+    submissions = journal.plans.submissions_by_others(plan, list(asked))
     late = []
     for row in rows:
         name = row.topic_partition
         if name not in asked:
             continue
-        digest, latest = _latest_submission(plan, row, others.get(name, ()))
+        digest, latest = _latest_submission(plan, row, submissions.get(name, ()))
         # A record that an external reassignment or a request wrote since is not ours.
-        if name in noted and noted[name].plan not in {plan, digest}:
+        if name in documents and documents[name].plan not in {plan, digest}:
             continue
         if digest == plan:
             home = _own_return_target(record, row, asked[name])
@@ -462,9 +476,9 @@ def late_reversal(plan: str, move: Move, latest: MoveRow) -> Reversal:
     )
 
 
-def _latest_submission(plan: str, row: MoveRow, others: Sequence[tuple[str, MoveRow]]) -> tuple[str, MoveRow]:
+def _latest_submission(plan: str, row: MoveRow, submissions: Sequence[tuple[str, MoveRow]]) -> tuple[str, MoveRow]:
     """Return the latest submission of the partition of `row`, which is of `plan`, and its plan. Pure."""
-    later = [each for each in others if (each[1].submitted_ms or 0) > (row.submitted_ms or 0)]
+    later = [submission for submission in submissions if (submission[1].submitted_ms or 0) > (row.submitted_ms or 0)]
     return later[-1] if later else (plan, row)
 
 

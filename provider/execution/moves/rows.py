@@ -60,10 +60,10 @@ class MoveRows(tuple[MoveRow, ...]):
     @cached_property
     def bytes_to_copy(self) -> Counter[MoveState]:
         """The bytes that whole moves copy, by state."""
-        found = Counter[MoveState]()
+        total = Counter[MoveState]()
         for row in self:
-            found[row.state] += bytes_to_copy(row.move)
-        return found
+            total[row.state] += bytes_to_copy(row.move)
+        return total
 
     @cached_property
     def first_chunk(self) -> int | None:

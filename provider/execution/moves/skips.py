@@ -43,8 +43,8 @@ def record_skips(journal: Journal, plan: str, code: Code, entries: Sequence[Audi
 def read_skips(journal: Journal, plan: str, code: Code) -> list[SkippedPartition]:
     """Return the partitions that a plan skipped for this reason, sorted."""
     row = journal.rows(SKIPPED_PARTITIONS).get(plan)
-    found = {} if row is None else asdict(row.value)[code.value]
-    return sorted(SkippedPartition(*parse_partition(name), why) for name, why in found.items())
+    reasons = {} if row is None else asdict(row.value)[code.value]
+    return sorted(SkippedPartition(*parse_partition(name), why) for name, why in reasons.items())
 
 
 def delete_skips(journal: Journal, plans: Collection[str]) -> None:

@@ -41,11 +41,11 @@ def stage_reached(move: Move, replicas: Collection[int]) -> int:
 
     Returns 0 if it is not. With all new replicas, those that leave may be missing: they were on dead brokers.
     """
-    new, found = _new_replicas(move), frozenset(replicas)
-    here = len(move.adding & found)
-    if tuple(replicas) == move.after or not found <= frozenset((*move.before, *new[:here])):
+    new, brokers = _new_replicas(move), frozenset(replicas)
+    here = len(move.adding & brokers)
+    if tuple(replicas) == move.after or not brokers <= frozenset((*move.before, *new[:here])):
         return 0
-    lacking = frozenset(move.before) - found
+    lacking = frozenset(move.before) - brokers
     partly = here == len(new) and lacking <= move.removing and len(lacking) < len(move.before)
     return here if not lacking or partly else 0
 
@@ -62,8 +62,8 @@ def is_at_stage(move: Move, stage: int, replicas: Collection[int], *, back: bool
     """
     if not stage:
         return False
-    originals, found = frozenset(move.before), frozenset(replicas)
-    partly_back = back and originals < found <= originals | move.adding and tuple(replicas) != move.after
+    originals, brokers = frozenset(move.before), frozenset(replicas)
+    partly_back = back and originals < brokers <= originals | move.adding and tuple(replicas) != move.after
     return stage_reached(move, replicas) > 0 or partly_back
 
 

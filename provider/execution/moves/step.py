@@ -140,13 +140,13 @@ class StepResult:
     @property
     def cancels_waiting(self) -> list[Move]:
         """What Kafka removes after a cancel, as moves to the originals, where one of these is live and out of sync."""
-        found = self.snapshot.partitions
+        partitions = self.snapshot.partitions
         back = [
-            replace(row.move, before=found[row.topic_partition].replicas, after=row.move.before)
+            replace(row.move, before=partitions[row.topic_partition].replicas, after=row.move.before)
             for row in self.in_flight_rows
-            if row.topic_partition in found
+            if row.topic_partition in partitions
             and phase_of(row) is Phase.CANCELLING
-            and is_rolling_back(row.move, found[row.topic_partition])
+            and is_rolling_back(row.move, partitions[row.topic_partition])
         ]
         return [move for move in back if find_catching_up(move, self.snapshot)]
 
@@ -241,8 +241,10 @@ class Step:
         findings = observe_moves(self._moves.rows().begun, snapshot)
         self._moves.record_observations(findings)
         ended = self._moves.steps_ahead
-        over = find_individually_cancelled(findings, self._moves.rows())
-        self._reversals.end_moves([Decision(row, Event.DROP, said, cause) for row, said, cause in over], snapshot)
+        cancelled = find_individually_cancelled(findings, self._moves.rows())
+        self._reversals.end_moves(
+            [Decision(row, Event.DROP, sentence, cause) for row, sentence, cause in cancelled], snapshot
+        )
         self._reversals.extend_external_cancels(findings)
         if self._cancelling:
             self._reversals.begin_between_stages(self._moves.rows(), snapshot, self._cancelling, Cause.REQUESTED)
@@ -273,7 +275,7 @@ class Step:
             self._pressure_note,
             self._unfinishable,
             ended,
-            sum(each.state is ObservedState.IN_FLIGHT for each in findings),
+            sum(finding.state is ObservedState.IN_FLIGHT for finding in findings),
             self._calls.slowest_call_ms,
             external_rates,
             outdone_rates,
@@ -287,12 +289,12 @@ class Step:
         staged = [row for row in staged if row.topic_partition not in self._memory.refused]
         if not (staged and self._starting):
             return snapshot
-        found = {
+        completed = {
             row.topic_partition: as_completed_stage(row, snapshot.partitions[row.topic_partition], snapshot.live)
             for row in staged
         }
-        self._in_flight = {name for name, partition in found.items() if partition != snapshot.partitions[name]}
-        return replace(snapshot, partitions={**snapshot.partitions, **found})
+        self._in_flight = {name for name, partition in completed.items() if partition != snapshot.partitions[name]}
+        return replace(snapshot, partitions={**snapshot.partitions, **completed})
 
     def _poll(self) -> Snapshot:
         """Return the topics of the moves in flight, of those that may start, and of all reassignments in flight.
@@ -322,15 +324,15 @@ class Step:
         """Return the partitions that are being reassigned, and by no unfinished plan of ours."""
         # Between its stages, a move that we have submitted counts as waiting.
         moved = {row.topic_partition for row in rows.begun if row.attempt and not row.state.settled}
-        others = whole.reassigning.keys() - moved
-        if not others:
+        candidates = whole.reassigning.keys() - moved
+        if not candidates:
             return set()
         plans = self._journal.plans
-        stepped = {each.digest for each in plans.unfinished()}
-        submitted = plans.submissions_by_others(self._record.digest, others)
+        stepped = {record.digest for record in plans.unfinished()}
+        submitted = plans.submissions_by_others(self._record.digest, candidates)
         return {
             name
-            for name in others
+            for name in candidates
             if not any(plan in stepped and not row.state.settled for plan, row in submitted.get(name, ()))
         }
 
@@ -380,19 +382,19 @@ class Step:
         rows = {row.topic_partition: row for row in self._moves.rows().begun if row.stage}
         return frozenset(
             name
-            for each in (held if rows else ())
-            if (name := each.topic_partition) in rows
-            and not each.code.is_operator_choice
-            and (name in self._in_flight or (each.code is HoldReason.OUT_OF_SYNC and _lags(rows[name], snapshot)))
+            for hold in (held if rows else ())
+            if (name := hold.topic_partition) in rows
+            and not hold.code.is_operator_choice
+            and (name in self._in_flight or (hold.code is HoldReason.OUT_OF_SYNC and _lags(rows[name], snapshot)))
         )
 
     def _give_up_lagging(self, held: Sequence[Held], snapshot: Snapshot) -> Sequence[Held]:
         """Drop the stalled moves that wait for a replica that lags, as a cancel would; return the other held ones."""
-        lagging = {each.topic_partition for each in held if each.code is HoldReason.OUT_OF_SYNC} & self._stalled
+        lagging = {hold.topic_partition for hold in held if hold.code is HoldReason.OUT_OF_SYNC} & self._stalled
         if not lagging:
             return held
         self.drop_moves(snapshot, dict.fromkeys(lagging, INDIVIDUAL_CANCEL[Cause.STALLED]), Cause.STALLED)
-        return [each for each in held if each.topic_partition not in lagging]
+        return [hold for hold in held if hold.topic_partition not in lagging]
 
     def _select_cancels(self, snapshot: Snapshot) -> list[tuple[MoveRow, str, Cause]]:
         """Return the moves in flight that are to be cancelled now, each with the reason."""
@@ -452,10 +454,10 @@ class Step:
         for row in rows.begun:
             for broker in row.move.adding & snapshot.live if row.attempt and not row.state.settled else ():
                 held.setdefault(broker, []).append(row.topic_partition)
-        found: dict[int, dict[TopicPartition, int]] = {}
+        by_broker: dict[int, dict[TopicPartition, int]] = {}
         for (name, broker), size in (self._cluster.log_sizes(held) if held else {}).items():
-            found.setdefault(broker, {})[name] = size
-        return {broker: BrokerLogDirs(sizes) for broker, sizes in found.items()}
+            by_broker.setdefault(broker, {})[name] = size
+        return {broker: BrokerLogDirs(sizes) for broker, sizes in by_broker.items()}
 
     def _start_moves(self, rows: MoveRows, snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]) -> list[Held]:
         inputs = load_preflight_inputs(
@@ -488,15 +490,15 @@ class Step:
         changed = [row for row, why in held if why.code is HoldReason.CHANGED_ELSEWHERE]
         if not changed:
             return held
-        others = self._journal.plans.submissions_by_others(
+        submissions = self._journal.plans.submissions_by_others(
             self._record.digest, [row.topic_partition for row in changed]
         )
         named = {}
-        for name, several in others.items():
-            found = snapshot.partitions[name].replicas
-            plan = find_changing_plan(found, several)
+        for name, moves in submissions.items():
+            replicas = snapshot.partitions[name].replicas
+            plan = find_changing_plan(replicas, moves)
             if plan is not None:
-                named[name] = Held.of(name, HoldReason.CHANGED_ELSEWHERE, str(list(found)), by=describe_actor(plan))
+                named[name] = Held.of(name, HoldReason.CHANGED_ELSEWHERE, str(list(replicas)), by=describe_actor(plan))
         return [(row, named.get(row.topic_partition, why)) for row, why in held]
 
     def _next_part(self, move: Move, inputs: PreflightInputs) -> Move:
@@ -535,7 +537,7 @@ class Step:
         uncounted, until_ms = self._judge_foreign()
         in_flight = transfers(without=uncounted)
         admitted = admit(chosen, in_flight)
-        foreign = {name: each for name, each in snapshot.reassigning.items() if name in until_ms}
+        foreign = {name: partition for name, partition in snapshot.reassigning.items() if name in until_ms}
         if not foreign or len(admitted.moves) == len(chosen):
             return admitted
         starts = {move.topic_partition for move in admitted.moves}
@@ -645,7 +647,7 @@ class Step:
         )
         self._memory.refused |= refusals.keys() & self._in_flight
         held = [
-            Held.of(name, self._refusal_reason(stages[name], error), _error_message(error))
+            Held.of(name, self._refusal_reason(stages[name], error), getattr(error, "message", "") or str(error))
             for name, error in refusals.items()
         ]
         self._moves.record_refused([by_name[name] for name in refusals], held, unsent=unplaced.keys())
@@ -668,9 +670,5 @@ def _lags(row: MoveRow, snapshot: Snapshot) -> bool:
 
 
 def _parts_in_flight(rows: MoveRows, snapshot: Snapshot) -> list[Move]:
-    found = snapshot.partitions
-    return [part_in_flight(row, found.get(row.topic_partition)) for row in rows.submitted]
-
-
-def _error_message(error: ClusterError) -> str:
-    return getattr(error, "message", "") or str(error)
+    partitions = snapshot.partitions
+    return [part_in_flight(row, partitions.get(row.topic_partition)) for row in rows.submitted]

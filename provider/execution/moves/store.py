@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from kafka_steward.assignment import Move, MoveReason, TopicPartition
@@ -85,15 +86,16 @@ class MoveStore:
 
     @property
     def settled(self) -> SettledMoves:
-        """The totals of the other moves of the plan: those that had settled before."""
+        """The totals of the moves that had settled when the rows were read."""
         self.rows()
         return self._known.settled
 
     def attempts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return how often each of these partitions was submitted; those that the plan does not move are left out."""
-        found = {name: self.rows()[self._places[name]].attempt for name in partitions if name in self._places}
-        before = [name for name in partitions if name not in found]
-        return found | {row.topic_partition: row.attempt for row in self._journal.plans.rows_of(self._plan, before)}
+        """Return how often each partition was submitted; a partition that the plan does not move is left out."""
+        unsettled = {name: self.rows()[self._places[name]].attempt for name in partitions if name in self._places}
+        settled = [name for name in partitions if name not in unsettled]
+        rows = self._journal.plans.rows_of(self._plan, settled)
+        return unsettled | {row.topic_partition: row.attempt for row in rows}
 
     def build_audit_record(
         self, action: Action, row: MoveRow, reason: str, *, attempt: int | None = None, **more: Any
@@ -128,24 +130,24 @@ class MoveStore:
 
     def record_observations(self, findings: Sequence[Observation]) -> None:
         """Record the state of submitted moves that a poll found."""
-        for some in _split_into_transactions(findings):
+        for batch in _split_into_transactions(findings):
             with self._journal.transaction():
-                for state, several in _group_by(some, lambda finding: finding.state):
+                for state, group in _group_by(batch, lambda finding: finding.state):
                     if state in TRANSITION_OF:
-                        self._record_transition(state, several)
+                        self._record_transition(state, group)
                     elif state is ObservedState.IN_FLIGHT:
-                        self._record_seen_in_flight(several)
+                        self._record_seen_in_flight(group)
 
     def record_submission(self, rows: Sequence[MoveRow], stages: Mapping[TopicPartition, Move]) -> list[MoveRow]:
         """Record the moves that are about to be submitted to Kafka; return their rows with the new attempt."""
         with self._journal.transaction():
-            for (attempt, stage, said), several in _group_by(
+            for (attempt, stage, text), group in _group_by(
                 rows, lambda row: (row.attempt, *_stage_and_text(row, stages))
             ):
                 self._apply_event(
-                    several,
+                    group,
                     Event.SUBMIT,
-                    Phase.INTENDED.message(said),
+                    Phase.INTENDED.message(text),
                     attempt=attempt + 1,
                     phase=Phase.INTENDED,
                     stage=stage,
@@ -157,8 +159,8 @@ class MoveStore:
 
     def record_accepted(self, rows: Sequence[MoveRow], notes: Mapping[TopicPartition, str]) -> None:
         """Record that Kafka accepted these moves, some with a note for users."""
-        for note, several in _group_by(rows, lambda row: notes.get(row.topic_partition, "")):
-            self._mark_accepted(several, note)
+        for note, group in _group_by(rows, lambda row: notes.get(row.topic_partition, "")):
+            self._mark_accepted(group, note)
         self.steps_ahead += len(rows)
 
     def record_refused(
@@ -167,10 +169,10 @@ class MoveStore:
         """Record that Kafka refused these moves, or the directory of those `unsent`; they may be submitted later."""
         with self._journal.transaction():
             sentences = {row.topic_partition: why.sentence for row, why in zip(rows, held, strict=True)}
-            for is_unsent, some in _group_by(rows, lambda row: row.topic_partition in unsent):
+            for is_unsent, group in _group_by(rows, lambda row: row.topic_partition in unsent):
                 # Without an answer to a submission, an earlier one that was not answered may still take effect.
                 acknowledged = {} if is_unsent else {"unacknowledged": False}
-                self._apply_unmade(some, Event.REFUSE, sentences, **acknowledged)
+                self._apply_unmade(group, Event.REFUSE, sentences, **acknowledged)
 
     def record_unsent(self, rows: Sequence[MoveRow]) -> None:
         """Record that these moves were not submitted: what comes before has failed."""
@@ -183,15 +185,15 @@ class MoveStore:
         For a move that has not begun as far as is known, the cancel has been answered, so no earlier submission of it
         can still take effect.
         """
-        for some in _split_into_transactions(cancels):
+        for batch in _split_into_transactions(cancels):
             with self._journal.transaction():
-                for (state, stage, cause), several in _group_by(
-                    some, lambda each: (each[0].state, each[0].stage, each[2])
+                for (state, stage, cause), group in _group_by(
+                    batch, lambda cancel: (cancel[0].state, cancel[0].stage, cancel[2])
                 ):
                     self._apply_event(
-                        [row for row, _, _ in several],
+                        [row for row, _, _ in group],
                         Event.SUBMIT,
-                        {row.topic_partition: _cancelling_detail(row, sentence) for row, sentence, _ in several},
+                        {row.topic_partition: _cancelling_detail(row, sentence) for row, sentence, _ in group},
                         phase=Phase.CANCELLING,
                         stage=stage,
                         cause=cause,
@@ -200,14 +202,14 @@ class MoveStore:
 
     def record_decisions(self, decisions: Sequence[Decision]) -> None:
         """Record decisions about moves that have not begun, or have ended; unchanged rows are not written again."""
-        new = [each for each in decisions if not _is_already_recorded(each)]
-        for some in _split_into_transactions(new, _DECISIONS_AT_ONCE):
+        new = [decision for decision in decisions if not _is_already_recorded(decision)]
+        for batch in _split_into_transactions(new, _DECISIONS_AT_ONCE):
             with self._journal.transaction():
-                for (event, cause), several in _group_by(some, lambda each: (each.event, each.cause)):
-                    rows = [each.row for each in several]
-                    told = {each.row.topic_partition: each.sentence for each in several}
+                for (event, cause), group in _group_by(batch, lambda decision: (decision.event, decision.cause)):
+                    rows = [decision.row for decision in group]
+                    sentences = {decision.row.topic_partition: decision.sentence for decision in group}
                     self._delete_documents([row for row in rows if row.state is MoveState.SUBMITTED])
-                    self._apply_event(rows, event, told, cause=cause, audited=True)
+                    self._apply_event(rows, event, sentences, cause=cause, audited=True)
 
     def _write_documents(self, rows: Sequence[MoveRow]) -> None:
         """Write the documents of moves that are in flight (KIP-236)."""
@@ -224,17 +226,19 @@ class MoveStore:
         rows = [finding.row for finding in findings]
         outcome = Outcome.UNKNOWN if event is Event.NOT_STARTED else Outcome.DONE
         self._journal.audit.record_outcome([self.build_submit_record(row) for row in rows], outcome, meaning)
-        found = {finding.row.topic_partition: finding.found for finding in findings if finding.found is not None}
-        self._audit_event(rows, event, meaning, found)
+        assignments = {finding.row.topic_partition: finding.found for finding in findings if finding.found is not None}
+        self._audit_event(rows, event, meaning, assignments)
         if event is Event.SUBMIT:
-            for stage, several in _group_by(findings, _adopted_stage):
-                self._mark_accepted([replace(each.row, stage=stage) for each in several], meaning)
+            for stage, group in _group_by(findings, _adopted_stage):
+                self._mark_accepted([replace(finding.row, stage=stage) for finding in group], meaning)
             self._write_documents(rows)
             return
         self._delete_documents(rows)
         taken = [row.topic_partition for row in rows] if state is ObservedState.TAKEN_OVER else []
-        others = self._journal.plans.submissions_by_others(self._plan, taken)
-        details = {finding.row.topic_partition: _observation_message(finding, meaning, others) for finding in findings}
+        submissions = self._journal.plans.submissions_by_others(self._plan, taken)
+        details = {
+            finding.row.topic_partition: _observation_message(finding, meaning, submissions) for finding in findings
+        }
         # Back at its original replicas, a move begins with its first stage again.
         stage = 0 if state is ObservedState.RESTORED else None
         self._apply_event(rows, event, details, cause=CAUSES.get(state), stage=stage)
@@ -252,16 +256,16 @@ class MoveStore:
         self._journal.audit.record_outcome(
             [self.build_submit_record(row) for row, _ in news], Outcome.DONE, "seen in flight"
         )
-        for whole, several in _group_by(news, lambda each: each[1]):
-            self._mark_accepted([row for row, _ in several], isr_seen=whole)
+        for whole, group in _group_by(news, itemgetter(1)):
+            self._mark_accepted([row for row, _ in group], isr_seen=whole)
 
     def _mark_accepted(self, rows: Sequence[MoveRow], meaning: str = "", **more: Any) -> None:
-        for (stage, said), several in _group_by(rows, lambda row: (row.stage, stage_text(row.move, row.stage))):
-            told = Phase.ACCEPTED.message("; ".join(filter(None, (meaning, said))))
+        for (stage, text), group in _group_by(rows, lambda row: (row.stage, stage_text(row.move, row.stage))):
+            detail = Phase.ACCEPTED.message("; ".join(filter(None, (meaning, text))))
             self._write_state(
-                several,
+                group,
                 MoveState.SUBMITTED,
-                told,
+                detail,
                 phase=Phase.ACCEPTED,
                 stage=stage,
                 unacknowledged=False,
@@ -274,24 +278,24 @@ class MoveStore:
     ) -> None:
         """Apply the event of moves whose last submission never reached Kafka, or was refused."""
         self._delete_documents(rows)
-        for refused, several in _group_by(rows, lambda row: row.refused):
-            self._apply_event(several, event, detail, refused=refused + 1, **more)
+        for refused, group in _group_by(rows, lambda row: row.refused):
+            self._apply_event(group, event, detail, refused=refused + 1, **more)
 
     def _audit_event(
         self,
         rows: Sequence[MoveRow],
         event: Event,
-        said: str,
-        found: Mapping[TopicPartition, Sequence[int]],
+        meaning: str,
+        assignments: Mapping[TopicPartition, Sequence[int]],
     ) -> None:
         if event not in _ACTIONS:
             return
         entries = []
         for row in rows:
             name = row.topic_partition
-            after = list(found[name]) if name in found else None
+            after = list(assignments[name]) if name in assignments else None
             entries.append(
-                self.build_audit_record(_ACTIONS[event], row, said, before=list(row.move.before), after=after)
+                self.build_audit_record(_ACTIONS[event], row, meaning, before=list(row.move.before), after=after)
             )
         self._journal.audit.record_all(entries)
 
@@ -306,10 +310,10 @@ class MoveStore:
     ) -> None:
         action = _ACTIONS.get(event) if audited else None
         following = {state: next_state(state, event) for state in {row.state for row in rows}}
-        for state, several in _group_by(rows, lambda row: following[row.state]):
-            self._write_state(several, state, detail, action=action, **more)
+        for state, group in _group_by(rows, lambda row: following[row.state]):
+            self._write_state(group, state, detail, action=action, **more)
             self.steps_ahead += (
-                len(several) if state.settled or event in {Event.CANCEL_COMPLETED, Event.STAGE_COMPLETED} else 0
+                len(group) if state.settled or event in {Event.CANCEL_COMPLETED, Event.STAGE_COMPLETED} else 0
             )
 
     def _write_state(
@@ -328,22 +332,22 @@ class MoveStore:
         )
         now_ms = self._fence.now_ms
         for name in names:
-            said = detail if isinstance(detail, str) else detail[name]
+            text = detail if isinstance(detail, str) else detail[name]
             place = self._places[name]
-            current[place] = current[place].with_state(state, said, now_ms=now_ms, **more)
+            current[place] = current[place].with_state(state, text, now_ms=now_ms, **more)
         self._rows = MoveRows(current)
 
 
-def _split_into_transactions(things: Sequence[Any], number: int = _AT_ONCE) -> Iterator[Sequence[Any]]:
+def _split_into_transactions(entries: Sequence[Any], number: int = _AT_ONCE) -> Iterator[Sequence[Any]]:
     """Yield the items in batches of one transaction each, so that a cancel and other writers wait only briefly."""
-    for start in range(0, len(things), number):
-        yield things[start : start + number]
+    for start in range(0, len(entries), number):
+        yield entries[start : start + number]
 
 
 def _cancelling_detail(row: MoveRow, sentence: str) -> str:
     """Return the `detail` of a move that is cancelled, or rolled back from a stage."""
-    said = stage_text(row.move, row.stage)
-    return Phase.CANCELLING.message(f"{sentence} ({said})" if said else sentence)
+    stage = stage_text(row.move, row.stage)
+    return Phase.CANCELLING.message(f"{sentence} ({stage})" if stage else sentence)
 
 
 def _is_already_recorded(decision: Decision) -> bool:
@@ -365,28 +369,28 @@ def _stage_and_text(row: MoveRow, stages: Mapping[TopicPartition, Move]) -> tupl
 
 
 def _observation_message(
-    finding: Observation, meaning: str, others: Mapping[TopicPartition, Sequence[tuple[str, MoveRow]]]
+    finding: Observation, meaning: str, submissions: Mapping[TopicPartition, Sequence[tuple[str, MoveRow]]]
 ) -> str:
     """Return the message for a finding.
 
     It names the plan of ours that took the partition over, or the replica order that a cancel left.
     """
-    found, before, name = finding.found, finding.row.move.before, finding.row.topic_partition
-    by = find_changing_plan(found, others.get(name, ())) if found is not None else None
+    replicas, before, name = finding.found, finding.row.move.before, finding.row.topic_partition
+    by = find_changing_plan(replicas, submissions.get(name, ())) if replicas is not None else None
     if by is not None:
         return f"{describe_actor(by)} reassigned the partition"
-    order = f"; its replicas are {list(found or ())}, originally {list(before)}"
-    return meaning + order if found != before and finding.state is ObservedState.CANCELLED_EXTERNALLY else meaning
+    order = f"; its replicas are {list(replicas or ())}, originally {list(before)}"
+    return meaning + order if replicas != before and finding.state is ObservedState.CANCELLED_EXTERNALLY else meaning
 
 
 def _adopted_stage(finding: Observation) -> int:
     """Return the stage of a submission that is in flight although its answer was lost; 0 for the whole move."""
-    move, flies = finding.row.move, finding.in_flight or finding.row.move
-    return 0 if flies == move else stage_number(move, flies.after)
+    move, in_flight = finding.row.move, finding.in_flight or finding.row.move
+    return 0 if in_flight == move else stage_number(move, in_flight.after)
 
 
-def _group_by(things: Iterable[Any], key: Any) -> list[tuple[Any, list[Any]]]:
+def _group_by(entries: Iterable[Any], key: Any) -> list[tuple[Any, list[Any]]]:
     groups: dict[Any, list[Any]] = {}
-    for thing in things:
-        groups.setdefault(key(thing), []).append(thing)
+    for entry in entries:
+        groups.setdefault(key(entry), []).append(entry)
     return sorted(groups.items(), key=lambda group: str(group[0]))
