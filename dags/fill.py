@@ -66,11 +66,11 @@ def fill(
         [broker_joined(conn_id)],
         **{"max_active_runs": 1, **options},
     ) as dag:
-        found = FindPendingReplicasOperator(
+        find = FindPendingReplicasOperator(
             task_id="find_pending", doc_md=_FIND_DOC, snapshot=True, pre_execute=refuse_unknown_keys, **shared
         )
-        plan = workflow.add_plan_task(found, operation="fill")
-        submit = workflow.add_submit_task(found, plan)
+        plan = workflow.add_plan_task(find, operation="fill")
+        submit = workflow.add_submit_task(find, plan)
         report = ReportPlanOperator(
             task_id="report",
             doc_md=_REPORT_DOC,

@@ -77,7 +77,7 @@ def heal(
         [broker_failed(conn_id)],
         **{"max_active_runs": 1, **options},
     ) as dag:
-        found = FindFailuresOperator(
+        find = FindFailuresOperator(
             task_id="find_failures",
             doc_md=_FIND_DOC,
             brokers=dag.param("brokers"),
@@ -88,15 +88,13 @@ def heal(
             pre_execute=refuse_unknown_keys,
             **shared,
         )
-        plan = workflow.add_plan_task(
-            found, mode=dag.param("mode"), on_not_healable=workflow.notifiers(on_not_healable)
-        )
-        submit = workflow.add_submit_task(found, plan, named_brokers=dag.param("brokers"))
+        plan = workflow.add_plan_task(find, mode=dag.param("mode"), on_not_healable=workflow.notifiers(on_not_healable))
+        submit = workflow.add_submit_task(find, plan, named_brokers=dag.param("brokers"))
         report = ReportPlanOperator(
             task_id="report",
             doc_md=_REPORT_DOC,
             verify="heal",
-            brokers=EarlierResult(found, "brokers"),
+            brokers=EarlierResult(find, "brokers"),
             plan=EarlierResult(plan),
             submitted=EarlierResult(submit),
             on_done=workflow.notifiers(on_healed),

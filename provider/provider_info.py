@@ -68,11 +68,11 @@ def get_provider_info() -> dict[str, Any]:
     }
 
 
-def _refuse_old_airflow(found: str) -> None:
-    if _numbers(found) < _numbers(OLDEST_AIRFLOW):
+def _refuse_old_airflow(installed: str) -> None:
+    if _numbers(installed) < _numbers(OLDEST_AIRFLOW):
         raise RuntimeError(
-            f"{_DISTRIBUTION} needs Apache Airflow {OLDEST_AIRFLOW} or newer, and this is {found}: upgrade Airflow, or "
-            "uninstall the provider."
+            f"{_DISTRIBUTION} needs Apache Airflow {OLDEST_AIRFLOW} or newer, and this is {installed}: "
+            "upgrade Airflow, or uninstall the provider."
         )
 
 

@@ -148,10 +148,10 @@ def rack_left_sentence(left: Collection[Sequence[Any]], counts: Mapping[str, int
 
     `left` has topic, number and the word of the reason; `counts`, by that word, how many there are, if more.
     """
-    known = Counter(each[2] for each in left) if counts is None else counts
+    known = Counter(partition[2] for partition in left) if counts is None else counts
     clauses: dict[bool, list[str]] = {True: [], False: []}
     for word in (*(word for word in _WHY_LEFT if word in known), *(word for word in known if word not in _WHY_LEFT)):
-        names = [TopicPartition(*each[:2]) for each in left if each[2] == word]
+        names = [TopicPartition(*partition[:2]) for partition in left if partition[2] == word]
         clause = f"{name_some(names, NAMED, known[word])} ({_WHY_LEFT.get(word, word)})"
         clauses[word not in _UNCOUNTED].append(clause)
     if clauses[True] and clauses[False]:

@@ -118,32 +118,32 @@ def _parse_count(text: str) -> int:
 
 
 def _parse_rate(text: str) -> int:
-    found = re.fullmatch(r"(\d+)([kMG]?)", text)
-    if not found:
+    match = re.fullmatch(r"(\d+)([kMG]?)", text)
+    if not match:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes per second, such as 50000000 or 50M")
-    return int(found[1]) * _FACTORS[found[2]]
+    return int(match[1]) * _FACTORS[match[2]]
 
 
 def _parse_duration_ms(text: str) -> int:
-    found = re.fullmatch(r"(\d+)([smhd])", text)
-    if not found or not int(found[1]):
+    match = re.fullmatch(r"(\d+)([smhd])", text)
+    if not match or not int(match[1]):
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration, such as 90s, 30m or 2h")
-    return int(found[1]) * _SECONDS[found[2]] * 1000
+    return int(match[1]) * _SECONDS[match[2]] * 1000
 
 
 def _parse_brokers(text: str) -> tuple[int, ...]:
-    found = text.split(",")
-    brokers = [int(each) for each in found if re.fullmatch(r"[0-9]{1,10}", each)]
-    if len(brokers) < len(found) or len(set(brokers)) < len(brokers):
+    parts = text.split(",")
+    brokers = [int(part) for part in parts if re.fullmatch(r"[0-9]{1,10}", part)]
+    if len(brokers) < len(parts) or len(set(brokers)) < len(brokers):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of different broker ids, such as 1,2,3")
     return tuple(brokers)
 
 
 def _parse_bytes(text: str) -> int:
-    found = re.fullmatch(r"(\d+)([kMGT]?)", text)
-    if not found or not int(found[1]):
+    match = re.fullmatch(r"(\d+)([kMGT]?)", text)
+    if not match or not int(match[1]):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes from 1, such as 50000000000 or 50G")
-    return int(found[1]) * _FACTORS[found[2]]
+    return int(match[1]) * _FACTORS[match[2]]
 
 
 def _parse_time(text: str) -> int | datetime:
@@ -373,7 +373,7 @@ def _build_show_verbs() -> tuple[ActionCommand, ...]:
         help="Also let a worker and the triggerer try the workspace, by a run of the DAG probe",
         action="store_true",
     )
-    actions = tuple(each.value for each in Action)
+    actions = tuple(action.value for action in Action)
     action = Arg(
         ("--action",), help=f"Only rows of this action: {', '.join(actions)}", choices=actions, metavar="ACTION"
     )
@@ -614,7 +614,7 @@ need a change stay as they are. These are named, and the plan and its files are 
 
 def _build_planning_group() -> GroupCommand:
     about = "Plan from this terminal, as the DAGs do: a proof and a file, and nothing is submitted"
-    return GroupCommand("plan", about, [_build_planning_verb(each) for each in _PLANNING_VERBS])
+    return GroupCommand("plan", about, [_build_planning_verb(verb) for verb in _PLANNING_VERBS])
 
 
 class _PlanningVerb(NamedTuple):
@@ -685,7 +685,7 @@ def _build_planning_verb(verb: _PlanningVerb) -> ActionCommand:
     for name, option in GIVEN_OPTIONS.items():
         if option.flag and (operation in option.of or option.in_every_verb):
             args += [_build_option_arg(name, option, required=name in REQUIRED.get(operation, ()))]
-    examples = [f"{each} {_ON}" for each in verb.examples]
+    examples = [f"{example} {_ON}" for example in verb.examples]
     return _build_verb(
         operation.value, verb.about, verb.function, (*args, *_PLAN_OUTPUT), examples=examples, details=_PLANNED
     )

@@ -74,14 +74,14 @@ def _read_dags(session: object, conn_id: str) -> list[DagFacts]:
     from sqlalchemy import select  # noqa: PLC0415
 
     tagged = select(DagModel).join(DagTag, DagTag.dag_id == DagModel.dag_id).where(DagTag.name == TAG)
-    found = []
+    dags = []
     for dag in session.scalars(tagged.where(~DagModel.is_stale).order_by(DagModel.dag_id)):  # type: ignore[attr-defined]
         stored = SerializedDagModel.get(dag.dag_id, session=session)  # type: ignore[arg-type]
         text = json.dumps(stored.data if stored is not None else {})
         # The DAG's own id may be its author's: that it works on this cluster is said by its tasks.
         if json.dumps(conn_id) in text:
-            found.append(DagFacts(dag.dag_id, bool(dag.is_paused), _HEALS in text))
-    return found
+            dags.append(DagFacts(dag.dag_id, bool(dag.is_paused), _HEALS in text))
+    return dags
 
 
 def _read_import_errors(session: object) -> dict[str, str]:
@@ -103,10 +103,10 @@ def _read_processes(session: object) -> dict[str, bool]:
     from sqlalchemy import select  # noqa: PLC0415
 
     running = select(Job).where(Job.state == JobState.RUNNING, Job.job_type.in_(_PROCESSES))
-    found = dict.fromkeys(_PROCESSES, False)
+    alive = dict.fromkeys(_PROCESSES, False)
     for job in session.scalars(running):  # type: ignore[attr-defined]
-        found[job.job_type] = found[job.job_type] or job.is_alive()
-    return found
+        alive[job.job_type] = alive[job.job_type] or job.is_alive()
+    return alive
 
 
 def airflow_findings(state: AirflowState, conn_id: str) -> list[Finding]:

@@ -94,7 +94,7 @@ def execute_cancel(foreground: Foreground, record: PlanRecord, request: CancelRe
         return _print_waiting(call, undone)
     code = print_result(call, undone.progress, done=undone.done, lines=undone.lines, facts=undone.facts)
     hint = ""
-    if undone.rolled_back and undone.found is not None and undone.found.may_return:
+    if undone.rolled_back and undone.verified is not None and undone.verified.may_return:
         hint = "What was left alone can be reverted later, once its reason is gone, by the same command:"
     elif not undone.rolled_back and undone.progress.completed and code is Exit.DONE:
         hint = "Completed moves stay. To roll them back too:"
@@ -105,14 +105,14 @@ def execute_cancel(foreground: Foreground, record: PlanRecord, request: CancelRe
 
 @dataclass(frozen=True)
 class _CancelResult:
-    """The result of a cancel or rollback; `found` is the verification against Kafka, None if it has not ended.
+    """The result of a cancel or rollback; `verified` is the verification against Kafka, None if it has not ended.
 
     `rolled_back` is True if completed moves were rolled back: another request may have asked for that. `before` are the
     partitions that had gone back before this command. `waits` says that the rollback waits, and how it continues.
     """
 
     progress: Progress
-    found: UndoVerification | None
+    verified: UndoVerification | None
     skipped: Sequence[SkippedPartition]
     leased_brokers: Sequence[int] = ()
     rolled_back: bool = False
@@ -122,31 +122,37 @@ class _CancelResult:
     @property
     def done(self) -> bool:
         """Return whether the verification succeeded and no partition was skipped, left alone or failed."""
-        found = self.found
-        return found is not None and found.ok and not (found.skipped or self.skipped)
+        verified = self.verified
+        return verified is not None and verified.ok and not (verified.skipped or self.skipped)
 
     @property
     def lines(self) -> list[str]:
         """A line of text for each partition that this command returned."""
-        returned = self.found.returned if self.found else ()
-        return [each.sentence for each in returned if TopicPartition(each.topic, each.partition) not in self.before]
+        returned = self.verified.returned if self.verified else ()
+        return [
+            partition.sentence
+            for partition in returned
+            if TopicPartition(partition.topic, partition.partition) not in self.before
+        ]
 
     @property
     def facts(self) -> Mapping[str, Any]:
         """The full verification result, as JSON values."""
-        return {"found": self.found.to_json() if self.found else None}
+        return {"found": self.verified.to_json() if self.verified else None}
 
     def print_errors(self) -> None:
         """Print the partitions that did not go back, with the reasons, and the throttles that are left."""
-        for kind, several in (
+        for kind, partitions in (
             ("was left alone", self.skipped),
-            ("was not cancelled", self.found.skipped if self.found else ()),
-            ("has changed since it went back", self.found.changed_since if self.found else ()),
-            ("is not as it was", self.found.wrong if self.found else ()),
+            ("was not cancelled", self.verified.skipped if self.verified else ()),
+            ("has changed since it went back", self.verified.changed_since if self.verified else ()),
+            ("is not as it was", self.verified.wrong if self.verified else ()),
         ):
-            print_error(*(f"{each.topic}-{each.partition} {kind}: {each.why}" for each in several))
-        if self.found is not None and self.found.throttles:
-            print_error(f"Throttles still set: {', '.join(self.found.throttles)}.")
+            print_error(
+                *(f"{partition.topic}-{partition.partition} {kind}: {partition.why}" for partition in partitions)
+            )
+        if self.verified is not None and self.verified.throttles:
+            print_error(f"Throttles still set: {', '.join(self.verified.throttles)}.")
         if self.leased_brokers:
             print_error(f"The throttle of {name_brokers(self.leased_brokers)} is {RELEASED_LATER}.")
 
@@ -181,15 +187,17 @@ def _run_cancel(
         return _CancelResult(progress, None, (), waits=lines)
     left_alone = set() if rolled_back else _left_to_others(foreground, record.digest)
     look = partial(verify_undone, cluster, journal, record.digest)
-    found = poll_until_undone(lambda: foreground.retry(look, stays=_ENDED), foreground.interrupt.wait, say=print_error)
-    leased = list_leased_rates(journal, [record.digest, *filter(None, [found.rollback])])
+    verified = poll_until_undone(
+        lambda: foreground.retry(look, stays=_ENDED), foreground.interrupt.wait, say=print_error
+    )
+    leased = list_leased_rates(journal, [record.digest, *filter(None, [verified.rollback])])
     # What an earlier cancel had returned or left may have moved since: a rollback published now returned it again.
-    if found.rollback not in {None, record.rolled_back_by}:
-        before = {*before} - {row.topic_partition for row in journal.plans.rows(str(found.rollback))}
+    if verified.rollback not in {None, record.rolled_back_by}:
+        before = {*before} - {row.topic_partition for row in journal.plans.rows(str(verified.rollback))}
     return _CancelResult(
         progress,
-        found,
-        sorted(left_alone | {*found.left_alone}),
+        verified,
+        sorted(left_alone | {*verified.left_alone}),
         sorted({broker for broker, _ in leased}),
         rolled_back=rolled_back,
         before=before,
@@ -255,10 +263,10 @@ def _cancel_everything(foreground: Foreground, request: CancelRequest) -> Exit:
     call, journal = foreground.call, foreground.opened.journal
     returned = {digest: _find_returned(journal, digest) for digest in pending_plans(journal)}
     plans, external = _request_all_cancels(foreground, request)
-    stay = [each for each in external if each.state.may_be_in_flight]
-    print_error(*(each.sentence for each in stay))
+    stay = [cancel for cancel in external if cancel.state.may_be_in_flight]
+    print_error(*(cancel.sentence for cancel in stay))
     if call.out.form == "table":
-        lines = [each.sentence for each in external if each not in stay]
+        lines = [cancel.sentence for cancel in external if cancel not in stay]
         if not (plans or external):
             lines = ["No plan is in progress, so nothing was cancelled."]
         if lines:
@@ -277,7 +285,7 @@ def _cancel_everything(foreground: Foreground, request: CancelRequest) -> Exit:
             facts.append({**undone.progress.to_json(), **undone.facts})
             codes.append(exit_code(call, undone.progress, done=undone.done))
     if call.out.form != "table":
-        call.out.print_facts({"plans": facts, "external": [each.to_json() for each in external]}, ())
+        call.out.print_facts({"plans": facts, "external": [cancel.to_json() for cancel in external]}, ())
     return max(codes)
 
 
@@ -294,9 +302,9 @@ def _request_all_cancels(foreground: Foreground, request: CancelRequest) -> tupl
         outcome = foreground.retry(ask, stays=_STAYS)
         plans |= dict.fromkeys(outcome.plans)
         external |= {
-            each.reassignment.partition: each
-            for each in outcome.external
-            if each.state.is_news or each.reassignment.partition in external
+            cancel.reassignment.partition: cancel
+            for cancel in outcome.external
+            if cancel.state.is_news or cancel.reassignment.partition in external
         }
         if not outcome.is_pending:
             break

@@ -81,7 +81,7 @@ def to_airflow(command: ActionCommand | GroupCommand) -> cli_config.ActionComman
     from airflow.cli import cli_config  # noqa: PLC0415 - only `airflow` itself needs it
 
     if isinstance(command, GroupCommand):
-        below = tuple(to_airflow(each) for each in command.subcommands)
+        below = tuple(to_airflow(subcommand) for subcommand in command.subcommands)
         return cli_config.GroupCommand(command.name, command.help, below, command.description, command.epilog)
     args = [cli_config.Arg(arg.flags, **arg.options) for arg in command.args]
     return cli_config.ActionCommand(command.name, command.help, command.func, args, command.description, command.epilog)

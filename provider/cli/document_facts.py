@@ -21,7 +21,7 @@ def partition_facts(partition: TopicPartition, replicas: Assignment) -> dict[str
 
 def requests_text(document: WaitingDocument) -> str:
     """Return the first partitions of a document with their requested replicas, and how many there are."""
-    named = [f"{each.partition} to {list(each.replicas)}" for each in document.requested[:_NAMED]]
+    named = [f"{partition.partition} to {list(partition.replicas)}" for partition in document.requested[:_NAMED]]
     return name_some(named, _NAMED, len(document.requested))
 
 
@@ -36,13 +36,13 @@ def document_facts(status: DocumentStatus) -> dict[str, Any]:
         if signal is None
         else {"since": iso_time(signal.created_ms), "plan": signal.request.plan, **_cancel_facts(signal.request)},
         "queue": None if status.queue is None else _document_facts(status.queue),
-        "requests": [{"request": each.name, **_document_facts(each)} for each in status.requests],
+        "requests": [{"request": request.name, **_document_facts(request)} for request in status.requests],
         "more_requests": status.more_requests,
-        "chunks": [{"chunk": each.name, **_document_facts(each)} for each in status.chunks],
+        "chunks": [{"chunk": chunk.name, **_document_facts(chunk)} for chunk in status.chunks],
         "cancels": [
-            {"plan": each.digest, "status": each.status.value, **_cancel_facts(each.cancel)} for each in status.cancels
+            {"plan": plan.digest, "status": plan.status.value, **_cancel_facts(plan.cancel)} for plan in status.cancels
         ],
-        "waiting_plans": [{"plan": each.record.digest, "waits": each.why} for each in status.waiting_plans],
+        "waiting_plans": [{"plan": plan.record.digest, "waits": plan.why} for plan in status.waiting_plans],
     }
 
 
@@ -50,7 +50,9 @@ def _document_facts(document: WaitingDocument) -> dict[str, Any]:
     return {
         "created": iso_time(document.created_ms),
         "partitions": len(document.requested),
-        "first": [partition_facts(each.partition, each.replicas) for each in document.requested[:_NAMED]],
+        "first": [
+            partition_facts(partition.partition, partition.replicas) for partition in document.requested[:_NAMED]
+        ],
         "waits": document.why,
         "plan": document.plan,
         "error": document.parse_error,
@@ -83,8 +85,8 @@ def document_lines(status: DocumentStatus) -> Iterable[str]:
 
 
 def _waiting_lines(kind: str, documents: Sequence[WaitingDocument], *, more: bool) -> Iterable[str]:
-    for each in documents[:_NAMED]:
-        yield f"{kind}: {each.name}, {_document_text(each)}"
+    for document in documents[:_NAMED]:
+        yield f"{kind}: {document.name}, {_document_text(document)}"
     if len(documents) > _NAMED:
         yield f"{kind}s: {len(documents)}{' or more' if more else ''} in all"
 

@@ -53,7 +53,7 @@ def partition_statuses(
 
     `alone` are those that a rollback left alone.
     """
-    whys = {TopicPartition(each.topic, each.partition): each.why for each in alone}
+    whys = {TopicPartition(partition.topic, partition.partition): partition.why for partition in alone}
     return [PartitionStatus(row.topic_partition, *_partition_status(record, row, snapshot, whys)) for row in rows]
 
 
@@ -107,13 +107,15 @@ def verify(call: CommandContext) -> Exit:
         snapshot = opened.cluster.snapshot(sorted({row.move.topic for row in rows}))
         verified = partition_statuses(record, rows, snapshot, find_left_alone(opened.journal, record.rolled_back_by))
         released, unreleased = _release_throttles(call, opened)
-    moves = [{**each.partition._asdict(), "exit": int(each.code), "sentence": each.sentence} for each in verified]
+    moves = [
+        {**status.partition._asdict(), "exit": int(status.code), "sentence": status.sentence} for status in verified
+    ]
     throttles = {"throttles_released": released, "throttles_unreleased": unreleased}
     facts = {**plan_facts(record), **throttles, "moves": moves}
-    lines = [f"Status of plan {record.digest[:12]}: {record.status.value}.", *(each.sentence for each in verified)]
+    lines = [f"Status of plan {record.digest[:12]}: {record.status.value}.", *(status.sentence for status in verified)]
     lines += [f"Throttles of plan {plan[:12]} were released." for plan in released]
     call.out.print_facts(facts, lines)
-    astray = sum(each.code is not Exit.DONE for each in verified)
+    astray = sum(status.code is not Exit.DONE for status in verified)
     if astray:
         goal = "original" if _is_undone(record) else "target"
         print_error(

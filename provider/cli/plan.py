@@ -102,8 +102,8 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
                     _print_readiness(call, opened, operation)
                     restarts = restarting_brokers(opened.journal.mailbox, opened.journal.now_ms())
                     holders = [
-                        (each, opened.journal.plans.unsettled_partitions(each.digest))
-                        for each in current_plans(opened.journal)
+                        (record, opened.journal.plans.unsettled_partitions(record.digest))
+                        for record in current_plans(opened.journal)
                     ]
                     rates = read_external_rates(opened.cluster, opened.journal, leaders=settings.throttle_leaders)
                     connection = call.connection(opened.cluster.live_brokers())
@@ -168,9 +168,9 @@ def _kept_where_nothing_is_to_stay(plan: PlanFolder, snapshot: SnapshotFolder) -
     """
     emptied = {*plan.proof["brokers_draining"], *plan.proof["brokers_failed"]}
     waiting = {
-        TopicPartition(each["topic"], each["partition"])
-        for each in plan.proof.get("pinned") or ()
-        if each["reason"] in {"in_flight", "out_of_sync"}
+        TopicPartition(pin["topic"], pin["partition"])
+        for pin in plan.proof.get("pinned") or ()
+        if pin["reason"] in {"in_flight", "out_of_sync"}
     }
     if not (emptied and waiting):
         return []
@@ -209,9 +209,9 @@ def _read_inputs(call: CommandContext, opened: ClusterSession, operation: Operat
     brokers = getattr(call.arguments, "brokers", None) or ()
     if operation is Operation.FILL:
         snapshot = opened.cluster.snapshot()
-        pending = [each for each in list_pending(opened.journal, snapshot) if not each.is_obsolete]
+        pending = [entry for entry in list_pending(opened.journal, snapshot) if not entry.is_obsolete]
         cordoned = cordoned_now(opened.cluster, snapshot.live if pending else ())
-        whys = {each.partition: unfillable_reason(each, snapshot, cordoned) for each in pending}
+        whys = {entry.partition: unfillable_reason(entry, snapshot, cordoned) for entry in pending}
         print_error(*_first([f"left as it is: {name}: {why}" for name, why in sorted(whys.items()) if why]))
         targets = target_replication_factors(pending, snapshot, cordoned)
         nothing = "No pending replica can be added now." if pending else "No partition has a pending replica."
@@ -223,8 +223,8 @@ def _read_inputs(call: CommandContext, opened: ClusterSession, operation: Operat
             disks &= read_log_dir_failures(opened.journal).reported
         inputs = _find_failures(call, snapshot, brokers, disks_of=disks)
         if left := frozenset() if brokers else failed - disks:
-            found = failed_log_dirs(snapshot, opened.cluster.directories(sorted(left)))
-            _print_disks_left_out(call, {broker: found[broker] for broker in sorted(left)})
+            paths = failed_log_dirs(snapshot, opened.cluster.directories(sorted(left)))
+            _print_disks_left_out(call, {broker: paths[broker] for broker in sorted(left)})
         print_error(*filter(None, [unknown_racks_message(snapshot, inputs.failed, last_racks(opened.journal))]))
         if call.direct is None:  # the settings of the DAG are not known otherwise
             _print_outage(opened, snapshot, frozenset(brokers))
@@ -244,13 +244,13 @@ def _read_inputs(call: CommandContext, opened: ClusterSession, operation: Operat
 def _print_outage(opened: ClusterSession, snapshot: Snapshot, named: frozenset[int]) -> None:
     """Print that so many brokers are down that the DAG would heal none of them, or only those that a person named."""
     journal, settings = opened.journal, opened.settings
-    found = decide_outage(journal, snapshot, read_failures(journal), settings)
-    view = found.view
-    healed = (view.failed | view.lost.keys()) & {*named, *found.brokers.due, *found.disks.due}
+    outage = decide_outage(journal, snapshot, read_failures(journal), settings)
+    view = outage.view
+    healed = (view.failed | view.lost.keys()) & {*named, *outage.brokers.due, *outage.disks.due}
     would = f"would heal only {name_brokers(sorted(healed))}" if healed else "would not start now"
     for failed, reason, what in (
-        (view.failed, found.brokers_why, ("is down", "are down")),
-        (view.lost.keys(), found.disks_why, ("has failed log directories", "have failed log directories")),
+        (view.failed, outage.brokers_why, ("is down", "are down")),
+        (view.lost.keys(), outage.disks_why, ("has failed log directories", "have failed log directories")),
     ):
         if reason and failed - healed:
             begin = begin_with_brokers(sorted(failed), *what)
@@ -469,14 +469,14 @@ def _plan_lines(plan: PlanFolder, snapshot: SnapshotFolder, stricter: Sequence[E
     lines += ["", *Table(tuple(tables.broker_columns), list(tables.brokers)).lines()]
     lines += ["", *Table(tuple(tables.move_columns), list(tables.moves)).lines()] if tables.moves else []
     lines += [f"... and {counted(len(plan.moves) - _SHOWN, 'more move')}"] if len(plan.moves) > _SHOWN else []
-    told = [
+    remarks = [
         *filter(None, [staying_sentence(plan, snapshot)]),
         *_first(constraint_regressions(plan.moves, snapshot)),
-        *_first([f"left as it is: {each}" for each in tables.not_moved]),
+        *_first([f"left as it is: {partition}" for partition in tables.not_moved]),
         *filter(None, [racks_sentence(plan.proof)]),
         *_first([f"note: {note}" for note in plan.proof.get("notes") or ()]),
     ]
-    return [*lines, "", *told] if told else lines
+    return [*lines, "", *remarks] if remarks else lines
 
 
 def _first(lines: Sequence[str]) -> list[str]:

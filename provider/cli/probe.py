@@ -39,7 +39,7 @@ class ProbeRun:
 
     state: str
     task_state: str = ""
-    found: Mapping[str, Any] | None = None
+    result: Mapping[str, Any] | None = None
 
 
 def probe_parts(config: ClusterConfig, commands: Commands) -> Sequence[Finding]:
@@ -80,8 +80,8 @@ def unusable_dag(dag: ProbeDag | None, conn_id: str) -> Finding | None:
 
 def run_findings(dag_id: str, run_id: str, run: ProbeRun, uri: str) -> Sequence[Finding]:
     """Return what a run found, or how far it came."""
-    if run.found is not None:
-        return [probe_finding(part, Probe.from_json(run.found[part]), uri) for part in _PARTS]
+    if run.result is not None:
+        return [probe_finding(part, Probe.from_json(run.result[part]), uri) for part in _PARTS]
     command = f"airflow tasks states-for-dag-run {shlex.quote(dag_id)} {run_id}"
     # The task waits in the triggerer when the worker has answered.
     part = "triggerer" if run.task_state == "deferred" else "worker"
@@ -103,8 +103,8 @@ def _find_probe_dag(conn_id: str) -> ProbeDag | None:
 
     wanted = select(DagModel).where(tagged(workflow_tag("probe")), tagged(cluster_tag(conn_id)), ~DagModel.is_stale)
     with create_session() as session:
-        found = session.scalars(wanted.order_by(DagModel.is_paused, DagModel.dag_id)).first()
-        return None if found is None else ProbeDag(found.dag_id, bool(found.is_paused))
+        dag = session.scalars(wanted.order_by(DagModel.is_paused, DagModel.dag_id)).first()
+        return None if dag is None else ProbeDag(dag.dag_id, bool(dag.is_paused))
 
 
 def _start_run(dag_id: str, run_id: str, marker: str) -> None:
@@ -136,7 +136,7 @@ def _read_run(dag_id: str, run_id: str) -> ProbeRun:
         state, task_state = session.scalar(run), session.scalar(task)
         if state != "success":
             return ProbeRun(str(state or ""), str(task_state or ""))
-        found = session.scalars(
+        result = session.scalars(
             XComModel.get_many(run_id=run_id, key="return_value", task_ids=_TASK, dag_ids=dag_id)
         ).first()
-        return ProbeRun("success", str(task_state), None if found is None else XComModel.deserialize_value(found))
+        return ProbeRun("success", str(task_state), None if result is None else XComModel.deserialize_value(result))

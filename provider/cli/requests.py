@@ -57,8 +57,10 @@ def list_queue(call: CommandContext) -> None:
     """Print the queue; in JSON as the document that `queue add` takes."""
     with call.journal() as journal:
         queued = queue_list(journal)
-    cells: list[tuple[str, ...]] = [(str(each.topic_partition), ",".join(map(str, each.replicas))) for each in queued]
-    rows = [partition_facts(each.topic_partition, each.replicas) for each in queued]
+    cells: list[tuple[str, ...]] = [
+        (str(entry.topic_partition), ",".join(map(str, entry.replicas))) for entry in queued
+    ]
+    rows = [partition_facts(entry.topic_partition, entry.replicas) for entry in queued]
     call.out.print_document(
         json.loads(Request(queued).to_json()), rows, Table(("partition", "replicas"), cells).lines()
     )
@@ -79,15 +81,15 @@ def verify_queue(call: CommandContext) -> Exit:
     with call.open() as opened:
         asked = queued_partitions(opened.journal) if given is None else given
         statuses = read_request_statuses(opened.cluster, opened.journal, asked)
-    rows = [_status_facts(each) for each in statuses]
-    call.out.print_document(rows, rows, [each.sentence for each in statuses])
+    rows = [_status_facts(status) for status in statuses]
+    call.out.print_document(rows, rows, [status.sentence for status in statuses])
     if not statuses:
         print_error("Nothing is queued.")
-    astray = sum(each.state is not RequestState.COMPLETE for each in statuses)
+    astray = sum(status.state is not RequestState.COMPLETE for status in statuses)
     if astray:
         verb = "does not have its" if astray == 1 else "do not have their"
         print_error(f"{astray} of {counted(len(statuses), 'partition')} {verb} requested replicas.")
-    return _overall_exit([each.state for each in statuses])
+    return _overall_exit([status.state for status in statuses])
 
 
 def _overall_exit(states: Sequence[RequestState]) -> Exit:
@@ -126,8 +128,8 @@ def generate_reassignment(call: CommandContext) -> Exit | None:
         call.out.print_document(json.loads(proposed), rows, lines)
     topics, brokers = ", ".join(sorted(chosen)), ", ".join(map(str, given.brokers))
     if not moves:
-        others = "other " if left else ""
-        print_error(f"No {others}partition of {topics} has to move: all are even over the brokers {brokers} already.")
+        subject = f"other partition of {topics}" if left else f"partition of {topics}"
+        print_error(f"No {subject} has to move: all are even over the brokers {brokers} already.")
         return None
     print_error(
         f"{len(moves)} of {proof['partitions']} partitions of {topics} change; {proof['replicas_moved']} replicas, "
@@ -163,13 +165,20 @@ def list_requests(call: CommandContext) -> None:
     """Print the requests that wait, in the order in which they are executed, and the chunks that people wrote."""
     with call.journal() as journal:
         status = read_document_status(journal)
-    waiting = [("request", each) for each in status.requests] + [("chunk", each) for each in status.chunks]
+    kinds = {"request": status.requests, "chunk": status.chunks}
+    waiting = [(kind, document) for kind, documents in kinds.items() for document in documents]
     cells: list[tuple[str, ...]] = [
-        (each.name, kind, iso_time(each.created_ms) or "", requests_text(each), each.parse_error or f"waits {each.why}")
-        for kind, each in waiting
+        (
+            document.name,
+            kind,
+            iso_time(document.created_ms) or "",
+            requests_text(document),
+            document.parse_error or f"waits {document.why}",
+        )
+        for kind, document in waiting
     ]
     table = Table(("request", "kind", "created", "partitions", "state"), cells)
-    call.out.print_rows([_request_facts(kind, each) for kind, each in waiting], table)
+    call.out.print_rows([_request_facts(kind, document) for kind, document in waiting], table)
     if status.more_requests:
         print_error(f"More requests wait than these {len(status.requests)}; they are listed once these are executed.")
 
@@ -180,7 +189,7 @@ def _request_facts(kind: str, request: WaitingDocument) -> dict[str, Any]:
         "kind": kind,
         "path": request.path,
         "created": iso_time(request.created_ms),
-        "partitions": [partition_facts(each.partition, each.replicas) for each in request.requested],
+        "partitions": [partition_facts(entry.partition, entry.replicas) for entry in request.requested],
         "waits": request.why,
         "plan": request.plan,
         "error": request.parse_error,

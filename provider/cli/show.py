@@ -116,10 +116,10 @@ def show_status(call: CommandContext) -> None:
             print_error(NO_JOURNAL)
             return
         lines = [*_cluster_lines(facts), *document_lines(documents)]
-        lines += [each["sentence"] for each in facts["announced_restarts"]]
-        lines += [f"opened on: {each['host']}, last {each['last']}" for each in facts["hosts"]]
+        lines += [restart["sentence"] for restart in facts["announced_restarts"]]
+        lines += [f"opened on: {host['host']}, last {host['last']}" for host in facts["hosts"]]
         connection = call.connection(opened.cluster.live_brokers())
-        polls = [f"watched: {each['kind']}, {each['seconds']:.0f} s ago on {each['host']}" for each in facts["polls"]]
+        polls = [f"watched: {poll['kind']}, {poll['seconds']:.0f} s ago on {poll['host']}" for poll in facts["polls"]]
         lines += polls or ["watched: never; no watch has polled this journal"]
         for record in unfinished:
             lines += _plan_lines(record, stored.existing_rows(record.digest), external[record.digest], connection)
@@ -131,8 +131,8 @@ def _cluster_lines(facts: Mapping[str, Any]) -> list[str]:
     lines = [f"{name.replace('_', ' ')}: {_value_text(value)}" for name, value in facts.items() if name not in _APART]
     lines += [*_lines_of_others(facts), *facts["failures"], *facts["pending_deletions"]]
     return lines + [
-        f"log directory {failed_paths_text(each['paths'])} of broker {each['broker']} has failed"
-        for each in facts["failed_log_dirs"]
+        f"log directory {failed_paths_text(failure['paths'])} of broker {failure['broker']} has failed"
+        for failure in facts["failed_log_dirs"]
     ]
 
 
@@ -192,8 +192,8 @@ def _status_facts(
         "failures_written_down": sorted(failures.entries),
         "heals_called_off": sorted(failures.called_off - snapshot.live),
         "documents_that_cannot_be_read": [
-            *(each.path for each in list_unreadable(journal.mailbox, WRITTEN)),
-            *(each.path for each in documents.unreadable),
+            *(node.path for node in list_unreadable(journal.mailbox, WRITTEN)),
+            *(node.path for node in documents.unreadable),
         ],
         "partitions": len(snapshot.partitions),
         "under_replicated": sum(partition.under_replicated for partition in snapshot.partitions.values()),
@@ -220,7 +220,11 @@ def _status_facts(
 
 def _held_by(snapshot: Snapshot, dead: AbstractSet[int]) -> list[dict[str, int]]:
     """Return how many partitions have a replica on each dead broker, and how many of these have no leader."""
-    held = [(broker, each.leader) for each in snapshot.partitions.values() for broker in dead & {*each.replicas}]
+    held = [
+        (broker, partition.leader)
+        for partition in snapshot.partitions.values()
+        for broker in dead & {*partition.replicas}
+    ]
     every, leaderless = Counter(broker for broker, _ in held), Counter(broker for broker, led in held if led is None)
     return [
         {"broker": broker, "partitions": count, "without_a_leader": leaderless[broker]}
@@ -233,7 +237,7 @@ def _rates_for_all(cluster: ClusterPort, snapshot: Snapshot) -> dict[str, int]:
     keys = [side.rate_key for side in ThrottleSide]
     with suppress(ClusterError):
         rates = cluster.broker_rates(sorted(snapshot.live)[:1], keys)
-        return {key: int(each.inherited) for key in keys for each in rates[key].values() if each.inherited is not None}
+        return {key: int(rate.inherited) for key in keys for rate in rates[key].values() if rate.inherited is not None}
     return {}
 
 
@@ -241,9 +245,9 @@ def _lines_of_others(facts: Mapping[str, Any]) -> list[str]:
     """Return a line about the rates for all brokers, and one about what dead brokers hold, where there are any."""
     rates = [f"{key} {rate_text(rate)}" for key, rate in facts["rates_for_all_brokers"].items()]
     held = [
-        f"broker {each['broker']}: {counted(each['partitions'], 'partition')}"
-        f"{f', {lost} of them without a leader' if (lost := each['without_a_leader']) else ''}"
-        for each in facts["dead_brokers_hold"]
+        f"broker {holder['broker']}: {counted(holder['partitions'], 'partition')}"
+        f"{f', {lost} of them without a leader' if (lost := holder['without_a_leader']) else ''}"
+        for holder in facts["dead_brokers_hold"]
     ]
     return [
         *([f"set for all brokers: {', '.join(rates)}"] if rates else []),
@@ -283,9 +287,12 @@ def list_partitions(call: CommandContext) -> Exit:
     with call.open() as opened:
         snapshot = _describe_partitions(opened, call.arguments.topic)
         min_isr, unreadable = readable_min_isr(opened.cluster, sorted(snapshot.topics))
-    rows = [_partition_facts(each, min_isr.get(each.topic)) for _, each in sorted(snapshot.partitions.items())]
+    rows = [
+        _partition_facts(partition, min_isr.get(partition.topic))
+        for _, partition in sorted(snapshot.partitions.items())
+    ]
     # Of what the brokers do not show any more, nothing else is known.
-    unshown = [_partition_facts(each, None) for _, each in sorted(snapshot.unshown.items())]
+    unshown = [_partition_facts(partition, None) for _, partition in sorted(snapshot.unshown.items())]
     rows += [{**row, "conditions": [PartitionCondition.REASSIGNING.value]} for row in unshown]
     chosen = [row for row in rows if not wanted or not {*wanted}.isdisjoint(row["conditions"])]
     call.out.print_rows(chosen, _partitions_table(chosen))
@@ -390,9 +397,10 @@ def show_plan(call: CommandContext) -> None:
     else:
         lines = _plan_lines(record, rows, external, call.connection())
         lines += ["", *moves_table(rows).lines()] if rows else []
-        lines += ["", "left alone by the rollback:", *(f"  {each.sentence}" for each in alone)] if alone else []
+        if alone:
+            lines += ["", "left alone by the rollback:", *(f"  {partition.sentence}" for partition in alone)]
         facts = {**plan_facts(record, external), "moves": moves, "not_planned": _not_planned(proof)}
-        facts["left_alone"] = [asdict(each) for each in alone]
+        facts["left_alone"] = [asdict(partition) for partition in alone]
         call.out.print_facts(facts, [*lines, *_not_planned_lines(proof)])
 
 
@@ -432,9 +440,9 @@ def _find_shown(journal: Journal, named: str | None) -> PlanRecord:
     """Return the plan that is named, else the newest that has not ended, else the newest; say which."""
     if named:
         return find_plan_by_prefix(journal, named)
-    for found, which in (journal.plans.unfinished(), " that has not ended"), (journal.plans.latest(1), ""):
-        if found:
-            newest = max(found, key=lambda record: record.published_ms)
+    for plans, which in (journal.plans.unfinished(), " that has not ended"), (journal.plans.latest(1), ""):
+        if plans:
+            newest = max(plans, key=lambda record: record.published_ms)
             print_error(f"No plan is named; {newest.digest[:12]} is the newest{which}.")
             return newest
     raise PlanError(f"The journal of cluster {journal.cluster_id} holds no plan, so there is nothing to show.")
@@ -443,7 +451,7 @@ def _find_shown(journal: Journal, named: str | None) -> PlanRecord:
 def _not_planned(proof: ProofSummary | None) -> list[dict[str, Any]]:
     """Return the partitions that a plan leaves as they are, as plain values: why, and what a person can do."""
     left = () if proof is None else proof.left
-    return [{**each._asdict(), "sentence": reason_to_leave(*each[2:])} for each in left]
+    return [{**partition._asdict(), "sentence": reason_to_leave(*partition[2:])} for partition in left]
 
 
 def _not_planned_lines(proof: ProofSummary | None) -> list[str]:
@@ -456,7 +464,7 @@ def _not_planned_lines(proof: ProofSummary | None) -> list[str]:
     if proof is None or not proof.left:
         return of_racks
     more = sum(proof.left_counts.values()) - len(proof.left)
-    lines = [f"  {TopicPartition(*each[:2])}: {reason_to_leave(*each[2:])}" for each in proof.left]
+    lines = [f"  {TopicPartition(*partition[:2])}: {reason_to_leave(*partition[2:])}" for partition in proof.left]
     return ["", "left as they are:", *lines, *([f"  ... and {more} more"] if more > 0 else []), *of_racks]
 
 

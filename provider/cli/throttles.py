@@ -27,12 +27,12 @@ _RETRY_S, _ATTEMPTS = 0.5, 20
 def list_leftover_throttles(call: CommandContext) -> Exit | None:
     """Print the throttles of others; with --remove, remove those that no reassignment in flight and no plan needs."""
     with call.open() as opened:
-        found = survey_throttles(opened.cluster, opened.journal)
+        survey = survey_throttles(opened.cluster, opened.journal)
         connection = call.connection(opened.cluster.live_brokers())
-        shown = found.leftovers
-        print_error(*filter(None, [found.unread_sentence]))
+        shown = survey.leftovers
+        print_error(*filter(None, [survey.unread_sentence]))
         if not call.arguments.remove:
-            _print_all(call, found, connection)
+            _print_all(call, survey, connection)
             return None
         if not shown:
             if call.out.form != "table":
@@ -47,21 +47,21 @@ def list_leftover_throttles(call: CommandContext) -> Exit | None:
         return _remove(call, opened, shown, connection)
 
 
-def _print_all(call: CommandContext, found: ThrottleSurvey, connection: str) -> None:
-    used = {*found.in_use}
-    all_of = [(each, each in used) for each in (*found.leftovers, *found.in_use, *found.in_files)]
-    rows = [{**each.to_json(connection), "in_use": needed} for each, needed in all_of]
+def _print_all(call: CommandContext, survey: ThrottleSurvey, connection: str) -> None:
+    used = {*survey.in_use}
+    all_of = [(throttle, throttle in used) for throttle in (*survey.leftovers, *survey.in_use, *survey.in_files)]
+    rows = [{**throttle.to_json(connection), "in_use": needed} for throttle, needed in all_of]
     cells: list[tuple[str, ...]] = [
-        (*_cells(each), "yes" if needed else "no", each.command(connection) or "none: see below")
-        for each, needed in all_of
+        (*_cells(throttle), "yes" if needed else "no", throttle.command(connection) or "none: see below")
+        for throttle, needed in all_of
     ]
     call.out.print_rows(rows, Table((*_COLUMNS, "in use", "command"), cells))
-    if found.in_use:
+    if survey.in_use:
         print_error(
             "Those in use may limit a reassignment in flight, a rate only where a list names it; --remove leaves them."
         )
-    print_error(*filter(None, [found.file_sentence]))
-    if found.leftovers:
+    print_error(*filter(None, [survey.file_sentence]))
+    if survey.leftovers:
         print_error("To remove all that are left over:", f"  {call.command_line('throttles --remove')}")
     else:
         print_error("No throttle is left over.")
@@ -78,7 +78,7 @@ def _is_confirmed(count: int) -> bool:
 
 def _remove(call: CommandContext, opened: ClusterSession, shown: Sequence[ExternalThrottle], connection: str) -> Exit:
     answers = _remove_between_steps(call, opened, shown)
-    rows = [{**each.to_json(connection), "result": _result(each, answers)} for each in shown]
+    rows = [{**throttle.to_json(connection), "result": _result(throttle, answers)} for throttle in shown]
     call.out.print_rows(rows, _result_table(shown, rows))
     return Exit.FAILED if any(error is not None for error in answers.values()) else Exit.DONE
 
@@ -94,23 +94,25 @@ def _remove_between_steps(
     return remove_leftover_throttles(opened.cluster, opened.journal, shown, call.who, call.reason)
 
 
-def _result(each: ExternalThrottle, answers: dict[ExternalThrottle, ClusterError | None]) -> str:
-    if each not in answers:
+def _result(throttle: ExternalThrottle, answers: dict[ExternalThrottle, ClusterError | None]) -> str:
+    if throttle not in answers:
         return "not left over any more"
-    return "removed" if answers[each] is None else f"not removed: {answers[each]}"
+    return "removed" if answers[throttle] is None else f"not removed: {answers[throttle]}"
 
 
 def _result_table(shown: Sequence[ExternalThrottle], rows: Sequence[dict[str, Any]]) -> Table:
-    cells: list[tuple[str, ...]] = [(*_cells(each), row["result"]) for each, row in zip(shown, rows, strict=True)]
+    cells: list[tuple[str, ...]] = [
+        (*_cells(throttle), row["result"]) for throttle, row in zip(shown, rows, strict=True)
+    ]
     return Table((*_COLUMNS, "result"), cells)
 
 
 _COLUMNS = ("level", "entity", "key", "value")
 
 
-def _cells(each: ExternalThrottle) -> tuple[str, ...]:
-    return each.level.value, each.entity or "default", each.key, each.value or "(empty)"
+def _cells(throttle: ExternalThrottle) -> tuple[str, ...]:
+    return throttle.level.value, throttle.entity or "default", throttle.key, throttle.value or "(empty)"
 
 
 def _table(shown: Sequence[ExternalThrottle], connection: str) -> Table:
-    return Table((*_COLUMNS, "command"), [(*_cells(each), each.command(connection)) for each in shown])
+    return Table((*_COLUMNS, "command"), [(*_cells(throttle), throttle.command(connection)) for throttle in shown])

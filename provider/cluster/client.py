@@ -191,15 +191,15 @@ class KafkaCluster:
         with suppress(JournalError):  # what was pending at the last look is taken to be so still
             self._deletions = self.read_deletions()
         known = reconciled | self._with_eligible_replicas(reconciled)
-        found = Snapshot(self.cluster_id, taken_ms, self._list_brokers(), known, hidden)
-        asked = listed if topics is None else {name: each for name, each in listed.items() if name.topic in topics}
-        return found.without_deleted(self._deletions, asked)
+        snapshot = Snapshot(self.cluster_id, taken_ms, self._list_brokers(), known, hidden)
+        asked = listed if topics is None else {name: listed[name] for name in listed if name.topic in topics}
+        return snapshot.without_deleted(self._deletions, asked)
 
     def _with_eligible_replicas(
         self, partitions: Mapping[TopicPartition, Partition]
     ) -> dict[TopicPartition, Partition]:
         """Return the partitions of which it matters, with their eligible leader replicas, where Kafka has such."""
-        asked = {name: each for name, each in partitions.items() if each.may_lack_a_leader}
+        asked = {name: partition for name, partition in partitions.items() if partition.may_lack_a_leader}
         if not asked or not self._transport.session().describes_partitions:
             return {}
         try:
@@ -208,8 +208,8 @@ class KafkaCluster:
             )
         except ClusterError:
             return {}  # a message is less precise without them
-        found = requests.parse_eligible_replicas(answer)
-        return {name: replace(asked[name], eligible=found[name]) for name in asked.keys() & found.keys()}
+        eligible = requests.parse_eligible_replicas(answer)
+        return {name: replace(asked[name], eligible=eligible[name]) for name in asked.keys() & eligible.keys()}
 
     def live_brokers(self) -> dict[int, Broker]:
         """Return the live brokers: registered and not fenced."""
@@ -367,15 +367,15 @@ class KafkaCluster:
 
         Partitions without remote storage, and brokers before Kafka 3.9, are left out.
         """
-        found: dict[int, dict[tuple[TopicPartition, int], int]] = {}
+        offsets: dict[int, dict[tuple[TopicPartition, int], int]] = {}
         for at in (requests.EARLIEST_LOCAL, requests.LATEST_TIERED):
             asked = {broker: partial(requests.log_ends_request, names, at) for broker, names in held.items() if names}
-            found[at] = {
+            offsets[at] = {
                 (name, broker): offset
                 for broker, answer in self._transport.send_to_responding(asked).items()
                 for name, offset in requests.parse_offsets(answer).items()
             }
-        ends, local, tiered = self.log_ends(held), *found.values()
+        ends, local, tiered = self.log_ends(held), *offsets.values()
         return {
             key: LogStart(local[key], tiered[key], ends[key])
             for key in ends.keys() & local.keys() & tiered.keys()
@@ -471,7 +471,7 @@ class KafkaCluster:
         return results
 
     def _change_dead_brokers(self, changes: Mapping[int, Sequence[ConfigChange]]) -> Mapping[int, ClusterError | None]:
-        by_name = {str(broker): several for broker, several in changes.items()}
+        by_name = {str(broker): changes[broker] for broker in changes}
         request = partial(configs.change_configs_request, configs.BROKER, by_name)
         try:
             answer = self._transport.send_to_controllers(self._controllers, request)

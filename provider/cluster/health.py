@@ -284,7 +284,9 @@ def judge_rack_rule(
     numbers = [-1 if (rack := rack_of.get(broker)) is None else racks.index(rack) for broker in brokers]
     service = {topic for topic in snapshot.topics if matches_any(topic, service_topics)}
     partitions = list(snapshot.partitions.values())
-    targets = [[at[broker] for broker in each.replicas if broker not in each.removing] for each in partitions]
+    targets = [
+        [at[broker] for broker in partition.replicas if broker not in partition.removing] for partition in partitions
+    ]
     verdict = judge_racks(
         np.repeat(np.arange(len(targets)), np.array(list(map(len, targets)), np.int64)),
         np.array([broker for target in targets for broker in target], np.int64),
@@ -293,9 +295,9 @@ def judge_rack_rule(
         live=live,
         able=live & ~np.isin(brokers, list(cordoned)),
         left={
-            RackRule.IN_FLIGHT: np.array([each.reassigning for each in partitions], bool),
-            RackRule.SERVICE_TOPIC: np.array([each.topic in service for each in partitions], bool),
-            RackRule.NO_LEADER: np.array([each.leader is None for each in partitions], bool),
+            RackRule.IN_FLIGHT: np.array([partition.reassigning for partition in partitions], bool),
+            RackRule.SERVICE_TOPIC: np.array([partition.topic in service for partition in partitions], bool),
+            RackRule.NO_LEADER: np.array([partition.leader is None for partition in partitions], bool),
         },
     )
     return {partitions[row].topic_partition: RackRule(int(verdict[row])) for row in np.flatnonzero(verdict).tolist()}

@@ -108,14 +108,14 @@ class Network:
     def nodes(self) -> list[Node]:
         """The brokers of the metadata, in the order of their ids."""
         return sorted(
-            (Node(each.node_id, each.host, each.port) for each in self._manager.cluster.brokers()),
+            (Node(broker.node_id, broker.host, broker.port) for broker in self._manager.cluster.brokers()),
             key=lambda node: node.node_id,
         )
 
     @property
     def bootstrap_addresses(self) -> frozenset[str]:
         """The addresses of the bootstrap servers, as host:port."""
-        return frozenset(f"{each.host}:{each.port}" for each in self._manager.cluster.bootstrap_brokers())
+        return frozenset(f"{broker.host}:{broker.port}" for broker in self._manager.cluster.bootstrap_brokers())
 
     def least_loaded_node(self) -> int | None:
         """Return the broker with the fewest requests in flight, of those that can be reached; None without one."""
@@ -128,8 +128,8 @@ class Network:
         They are those of the broker that responded first, or of a connected `broker`: None while it is not connected.
         """
         connection = self._manager if broker is None else self._connection(broker)
-        found = None if connection is None else connection.broker_version_data
-        return None if found is None else found.api_versions
+        versions = None if connection is None else connection.broker_version_data
+        return None if versions is None else versions.api_versions
 
     def kafka_version(self, broker: int | None = None) -> tuple[int, ...]:
         """Return the newest version of Kafka all of whose requests a broker supports.

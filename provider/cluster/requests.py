@@ -155,11 +155,11 @@ def parse_eligible_replicas(response: Any) -> dict[TopicPartition, frozenset[int
     Partitions without either are left out, and so are topics with an error.
     """
     return {
-        TopicPartition(str(topic.name), int(entry.partition_index)): frozenset(map(int, found))
+        TopicPartition(str(topic.name), int(entry.partition_index)): frozenset(map(int, eligible))
         for topic in response.topics
         if not topic.error_code
         for entry in topic.partitions
-        if (found := entry.eligible_leader_replicas or entry.last_known_elr)
+        if (eligible := entry.eligible_leader_replicas or entry.last_known_elr)
     }
 
 

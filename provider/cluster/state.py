@@ -192,11 +192,15 @@ class Snapshot:
         """
         if not topics:
             return self
-        kept = {name: each for name, each in self.partitions.items() if name.topic not in topics or each.reassigning}
+        kept = {
+            name: partition
+            for name, partition in self.partitions.items()
+            if name.topic not in topics or partition.reassigning
+        }
         waits = {topic: tuple(sorted(frozenset(brokers) - self.live)) for topic, brokers in sorted(topics.items())}
         unshown = {
-            name: Partition(*name, each.replicas, frozenset(), None, adding=each.adding, removing=each.removing)
-            for name, each in listed.items()
+            name: Partition(*name, entry.replicas, frozenset(), None, adding=entry.adding, removing=entry.removing)
+            for name, entry in listed.items()
             if name.topic in topics and name not in self.partitions
         }
         return replace(self, partitions=kept, deleting=waits, unshown=unshown)

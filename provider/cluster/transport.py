@@ -155,7 +155,7 @@ class KafkaTransport:
             if request is None:
                 return None
             for answer in ask_controllers(config, servers, request, self.timeout_ms):
-                if all(each.error_code != requests.NOT_CONTROLLER for each in answer.responses):
+                if all(result.error_code != requests.NOT_CONTROLLER for result in answer.responses):
                     return answer
         except kafka.errors.KafkaError as error:
             raise ClusterUnreachable(

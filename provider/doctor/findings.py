@@ -115,7 +115,7 @@ class Commands:
 
     def reaching(self, live: Mapping[int, Broker]) -> Commands:
         """Return the commands with the addresses of these live brokers."""
-        return replace(self, servers=",".join(live[each].address for each in sorted(live))) if live else self
+        return replace(self, servers=",".join(live[broker].address for broker in sorted(live))) if live else self
 
     def steward(self, words: str) -> str:
         """Return a command of our own for this cluster."""

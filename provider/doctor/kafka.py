@@ -108,7 +108,7 @@ def inspect_cluster(
     Raises ClusterError if the cluster cannot be described at all.
     """
     snapshot = cluster.snapshot()
-    commands = commands.reaching({each: snapshot.brokers[each] for each in snapshot.live})
+    commands = commands.reaching({broker: snapshot.brokers[broker] for broker in snapshot.live})
     racks = read_racks() if snapshot.dead_hosting_brokers else {}
     log_dirs: dict[int, BrokerLogDirs] = {}
     refusals = {LOG_DIRS: _refusal_of(lambda: log_dirs.update(cluster.log_dirs(sorted(snapshot.live))))}

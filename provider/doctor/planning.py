@@ -94,19 +94,19 @@ def marked_workspace(uri: str) -> Iterator[str]:
         yield name
 
 
-def probe_finding(part: str, found: Probe, uri: str) -> Finding:
+def probe_finding(part: str, probe: Probe, uri: str) -> Finding:
     """Return what `part`, "worker" or "triggerer", found. `uri` is the workspace of this process.
 
     Tasks read there what other tasks wrote; what runs in the triggerer does not use it, so that this is a note.
     """
     fault = Level.FAULT if part == "worker" else Level.NOTE
-    where = f"The {part} on {found.host}"
-    if found.problem:
-        return Finding(part, fault, f"{where} cannot use its workspace: {found.problem}", SHARE_WORKSPACE)
-    if found.uri != uri:
-        sentence = f"{where} uses the workspace {found.uri}, and this process uses {uri}; set one for all of them."
+    where = f"The {part} on {probe.host}"
+    if probe.problem:
+        return Finding(part, fault, f"{where} cannot use its workspace: {probe.problem}", SHARE_WORKSPACE)
+    if probe.uri != uri:
+        sentence = f"{where} uses the workspace {probe.uri}, and this process uses {uri}; set one for all of them."
         return Finding(part, fault, sentence, SHARE_WORKSPACE)
-    if found.marked is False:
+    if probe.marked is False:
         sentence = f"{where} does not see in {uri} what this host writes there; set a workspace that all of them share."
         return Finding(part, fault, sentence, SHARE_WORKSPACE)
     return Finding(part, Level.OK, f"{where} writes and reads {uri}, and sees what this host writes there.")

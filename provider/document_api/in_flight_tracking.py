@@ -72,9 +72,9 @@ def record_unrecorded(cluster: ClusterPort, journal: Journal, plans: Sequence[Pl
             record_external_in_flight(journal.mailbox, name, _build_record(partition))
 
 
-def _differs(noted: InFlight | None, target: tuple[int, ...]) -> bool:
+def _differs(recorded: InFlight | None, target: tuple[int, ...]) -> bool:
     """Return whether there is no record, or one that no plan owns and that names another target."""
-    return noted is None or (noted.plan is None and noted.replicas != target)
+    return recorded is None or (recorded.plan is None and recorded.replicas != target)
 
 
 def _submitted_moves(journal: Journal, plans: Sequence[PlanRecord]) -> Mapping[TopicPartition, tuple[str, Move]]:

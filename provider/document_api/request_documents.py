@@ -107,10 +107,10 @@ def read_requests(mailbox: Mailbox) -> tuple[list[RequestDocument], bool]:
     names = [name for name in mailbox.children(paths.REASSIGNMENT_REQUESTS) if REQUEST.parse(name) is not None]
     numbers = {name: number for name in names if (number := request_number(name)) is not None}
     numbered = sorted(numbers, key=lambda name: numbers[name])
-    others = [name for name in names if name not in numbers]
+    unnumbered = [name for name in names if name not in numbers]
     nodes: list[Node] = []
     size = 0
-    for node in chain(_read_each(mailbox, numbered), _read_by_age(mailbox, others)):
+    for node in chain(_read_each(mailbox, numbered), _read_by_age(mailbox, unnumbered)):
         nodes.append(node)
         size += len(node.data)
         if len(nodes) == BATCH or size >= MAX_BYTES:
@@ -168,13 +168,13 @@ def parse_reassignment_text(text: str) -> tuple[ChunkPartition, ...]:
     `text` may also be the output of kafka-reassign-partitions: it is read as `apply` reads a file. Raises DocumentError
     or PlanError, which names the faults of all partitions.
     """
-    found = find_assignment(text, _SUBMITTED)
+    assignment = find_assignment(text, _SUBMITTED)
     try:
-        document = json.loads(found)
+        document = json.loads(assignment)
     except (ValueError, RecursionError):
         document = None
     if document is None or (isinstance(document, Mapping) and "assignments" in document):
-        document = json.loads(Request(Request.from_json(found, _SUBMITTED).partitions).to_json())
+        document = json.loads(Request(Request.from_json(assignment, _SUBMITTED).partitions).to_json())
     parse_reassignment(_edit_entries(document, lambda entry: _without(entry, *_NOTES)))
     # Without "any", which says nothing, more partitions have room.
     short = _edit_entries(document, lambda entry: entry if _names_directory(entry) else _without(entry, "log_dirs"))

@@ -260,13 +260,13 @@ def _read_waiting(journal: Journal) -> dict[TopicPartition, tuple[WaitingDocumen
 def _read_moves(
     journal: Journal, records: Iterable[PlanRecord], names: Collection[TopicPartition]
 ) -> dict[TopicPartition, list[PlannedMove]]:
-    found: dict[TopicPartition, list[PlannedMove]] = {}
+    moves: dict[TopicPartition, list[PlannedMove]] = {}
     for record in records:
         for row in journal.plans.existing_rows(record.digest):
             if row.topic_partition in names:
                 move = PlannedMove(record.digest, row, record.status.finished)
-                found.setdefault(row.topic_partition, []).append(move)
-    return found
+                moves.setdefault(row.topic_partition, []).append(move)
+    return moves
 
 
 def _read_audited(
@@ -274,17 +274,17 @@ def _read_audited(
 ) -> dict[tuple[TopicPartition, Assignment], AuditedRequest]:
     """Return the last mention of each requested partition with its target, and where it was submitted to later."""
     wanted = {entry.topic_partition: entry.replicas for entry in asked}
-    found: dict[tuple[TopicPartition, Assignment], AuditedRequest] = {}
+    mentions: dict[tuple[TopicPartition, Assignment], AuditedRequest] = {}
     for topic in sorted({name.topic for name in wanted}):
         for row in journal.audit.rows(topic=topic, limit=_AUDIT_ROWS):
             name = TopicPartition(topic, -1 if row.entry.partition is None else row.entry.partition)
             if name in wanted and isinstance(row.entry.after, list):
-                _note_mention(found, name, wanted[name], row)
-    return found
+                _note_mention(mentions, name, wanted[name], row)
+    return mentions
 
 
 def _note_mention(
-    found: dict[tuple[TopicPartition, Assignment], AuditedRequest],
+    mentions: dict[tuple[TopicPartition, Assignment], AuditedRequest],
     name: TopicPartition,
     target: Assignment,
     row: StoredAuditRecord,
@@ -292,6 +292,6 @@ def _note_mention(
     entry, after = row.entry, tuple(row.entry.after)
     if after == target:
         refused = entry.action is Action.REQUEST and row.outcome is Outcome.REFUSED
-        found[name, target] = AuditedRequest(row.when_ms, row.detail.rstrip(".") if refused else "")
-    elif entry.action is Action.SUBMIT and (name, target) in found:
-        found[name, target] = AuditedRequest(row.when_ms, later=after, plan=entry.plan or None)
+        mentions[name, target] = AuditedRequest(row.when_ms, row.detail.rstrip(".") if refused else "")
+    elif entry.action is Action.SUBMIT and (name, target) in mentions:
+        mentions[name, target] = AuditedRequest(row.when_ms, later=after, plan=entry.plan or None)

@@ -44,7 +44,7 @@ def event_payloads(conn_id: str, context: Context) -> list[Mapping[str, Any]]:
     """
     events = getattr(context.get("dag_run"), "consumed_asset_events", None) or ()
     payloads = [(event.extra or {}).get("payload") for event in sorted(events, key=lambda event: event.timestamp)]
-    return [each for each in payloads if isinstance(each, Mapping) and each.get("conn_id") == conn_id]
+    return [payload for payload in payloads if isinstance(payload, Mapping) and payload.get("conn_id") == conn_id]
 
 
 def merge_overrides(settings: Mapping[str, Any], context: Context) -> dict[str, Any]:

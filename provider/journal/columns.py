@@ -43,7 +43,7 @@ AUDIT: tuple[Column, ...] = (
     Column("reason", attrgetter("entry.reason")),
     Column("outcome", attrgetter("outcome.value")),
     Column("detail", attrgetter("detail")),
-    *_read("entry.who", *(each.name for each in fields(Actor))),
+    *_read("entry.who", *(part.name for part in fields(Actor))),
 )
 
 MOVES: tuple[Column, ...] = (
@@ -91,9 +91,9 @@ def _format_value(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, list | tuple):
-        return f"[{','.join(_format_value(each) for each in value)}]"
+        return f"[{','.join(_format_value(element) for element in value)}]"
     if isinstance(value, dict):
-        return ", ".join(f"{key}={_format_value(each)}" for key, each in value.items())
+        return ", ".join(f"{key}={_format_value(inner)}" for key, inner in value.items())
     return str(value)
 
 

@@ -73,7 +73,7 @@ def is_printable_text(value: object) -> bool:
 def sanitize_text(words: str, most: int = MAX_WORDS) -> str:
     """Return a user's text as it is stored: one printable line of at most `most` characters."""
     cut = words if len(words) <= most else f"{words[: most - 1]}…"
-    return UNPRINTABLE.sub(lambda found: " " if found[0] in "\t\n\r\u2028\u2029" else "\ufffd", cut)
+    return UNPRINTABLE.sub(lambda match: " " if match[0] in "\t\n\r\u2028\u2029" else "\ufffd", cut)
 
 
 def json_excerpt(value: Any) -> str:
@@ -111,9 +111,9 @@ def _is_nested_deeper(value: Any, most: int) -> bool:
     for _ in range(most + 1):
         level = [
             inner
-            for each in level
-            if isinstance(each, dict | list)
-            for inner in (each.values() if isinstance(each, dict) else each)
+            for container in level
+            if isinstance(container, dict | list)
+            for inner in (container.values() if isinstance(container, dict) else container)
         ]
         if not level:
             return False
@@ -224,18 +224,20 @@ class FieldReader:
     def brokers(self, key: str) -> Assignment:
         """Read a list of distinct broker ids, in order."""
         value = self._take_list(key)
-        self._require_valid(all(is_broker_or_partition_id(each) for each in value), key, value, "a list of broker ids")
+        self._require_valid(all(map(is_broker_or_partition_id, value)), key, value, "a list of broker ids")
         return self._distinct_brokers(key, value)
 
     def texts(self, key: str) -> tuple[str, ...]:
         """Read a list of strings."""
         value = self._take_list(key)
-        self._require_valid(all(is_printable_text(each) for each in value), key, value, "a list of strings")
+        self._require_valid(all(map(is_printable_text, value)), key, value, "a list of strings")
         return tuple(value)
 
     def objects(self, key: str) -> list[FieldReader]:
         """Read a list of objects; each element is returned as `FieldReader`."""
-        return [FieldReader(f"{self._path}, {key}[{place}]", each) for place, each in enumerate(self._take_list(key))]
+        return [
+            FieldReader(f"{self._path}, {key}[{place}]", element) for place, element in enumerate(self._take_list(key))
+        ]
 
     def object(self, key: str) -> FieldReader:
         """Read a nested object."""
@@ -340,22 +342,22 @@ class Document:
         """Build the document from its fields; `source` is the text that they were read from."""
         if cls.VERSION_IS is FieldPresence.OPTIONAL:
             fields.optional("version", fields.integer)
-        known = {each.name: each.read_value(fields) for each in cls._field_formats()}
+        known = {stored.name: stored.read_value(fields) for stored in cls._field_formats()}
         return cls(**known, extra=fields.remaining(), source=source)
 
     def values(self) -> dict[str, Any]:
         """Return the fields that this code knows, in the order in which they are written; None omits a field."""
         version = {} if self.VERSION_IS is FieldPresence.NEVER else {"version": self.VERSION}
-        return version | {each.key: each.stored_value(self) for each in self._field_formats()}
+        return version | {stored.key: stored.stored_value(self) for stored in self._field_formats()}
 
     @classmethod
     @cache
     def _field_formats(cls) -> tuple[_FieldFormat, ...]:
         """Return the stored fields, as the annotations define them."""
         hints = get_type_hints(cls, include_extras=True)
-        base = {each.name for each in dataclasses.fields(Document)}
-        own = (each for each in dataclasses.fields(cls) if each.name not in base)
-        return tuple(_FieldFormat.from_field(each, hints[each.name]) for each in own)
+        base = {base_field.name for base_field in dataclasses.fields(Document)}
+        own = (declared for declared in dataclasses.fields(cls) if declared.name not in base)
+        return tuple(_FieldFormat.from_field(declared, hints[declared.name]) for declared in own)
 
     def as_object(self) -> dict[str, Any]:
         """Return the JSON object: the fields that are not None, followed by the unknown ones."""
@@ -380,7 +382,7 @@ class _FieldFormat:
         while get_origin(hint) in {Annotated, Union, UnionType}:
             if get_origin(hint) is not Annotated:
                 presence, default = FieldPresence.OPTIONAL, None
-                hint = next(each for each in get_args(hint) if each is not type(None))
+                hint = next(member for member in get_args(hint) if member is not type(None))
                 continue
             hint, *marks = get_args(hint)
             key = next((mark for mark in marks if isinstance(mark, str)), key)
@@ -399,7 +401,7 @@ class _FieldFormat:
         if isinstance(value, Document):
             return value.as_object()
         if isinstance(value, tuple) and value and isinstance(value[0], Document):
-            return [each.as_object() for each in value]
+            return [part.as_object() for part in value]
         return None if self.presence is FieldPresence.OMITTED and not value else value
 
 
@@ -412,7 +414,7 @@ def _find_reader(kind: Any) -> Callable[[FieldReader, str], Any]:
 
 def read_documents(kind: type[D], fields: FieldReader, key: str) -> tuple[D, ...]:
     """Read a list of documents of one kind."""
-    return tuple(kind.from_fields(each, None) for each in fields.objects(key))
+    return tuple(kind.from_fields(entry, None) for entry in fields.objects(key))
 
 
 _READERS: dict[Any, Callable[[FieldReader, str], Any]] = {
@@ -426,8 +428,8 @@ _READERS: dict[Any, Callable[[FieldReader, str], Any]] = {
 
 def parse_valid_nodes(nodes: Iterable[Node], read: Callable[[Node], T]) -> list[tuple[Node, T]]:
     """Return the readable documents with their nodes: one corrupt document must not hide the others."""
-    found = ((node, _parse_or_warn(node, read)) for node in nodes)
-    return [(node, document) for node, document in found if document is not None]
+    documents = ((node, _parse_or_warn(node, read)) for node in nodes)
+    return [(node, document) for node, document in documents if document is not None]
 
 
 def warn_once(path: str, sentence: str) -> None:

@@ -137,19 +137,19 @@ class _IdentityRow:
     mailbox: str
 
     def read_or_create(self) -> tuple[str, bool, str]:
-        found = self._read_row()
-        if found is None:
+        row = self._read_row()
+        if row is None:
             with self.database.write_transaction() as connection:
-                row = {"cluster_id": self.database.cluster_id, "id": uuid.uuid4().hex, "mailbox": self.mailbox}
+                created = {"cluster_id": self.database.cluster_id, "id": uuid.uuid4().hex, "mailbox": self.mailbox}
                 connection.execute(
-                    self.database.dialect.insert_or_ignore(tables.journal).values(row | {"bound": False})
+                    self.database.dialect.insert_or_ignore(tables.journal).values(created | {"bound": False})
                 )
-            found = self._read_row()
-        if found is None:
+            row = self._read_row()
+        if row is None:
             raise WrongJournal(
                 f"The row that names the journal at {self.database.place} was deleted; open the journal again."
             )
-        return found
+        return row
 
     def mark_bound(self, identity: str) -> None:
         change = sa.update(tables.journal).where(self._cluster_condition() & (tables.journal.c.id == identity))
@@ -167,8 +167,8 @@ class _IdentityRow:
             self._cluster_condition()
         )
         with self.database.read_connection() as connection:
-            found = connection.execute(query).first()
-        return None if found is None else (str(found[0]), bool(found[1]), str(found[2]))
+            row = connection.execute(query).first()
+        return None if row is None else (str(row[0]), bool(row[1]), str(row[2]))
 
     def _cluster_condition(self) -> sa.ColumnElement[bool]:
         return self.database.cluster_condition(tables.journal)

@@ -131,7 +131,7 @@ def _read_chunk_partitions(fields: FieldReader, key: str) -> tuple[ChunkPartitio
 
 
 def _read_topic_assignments(topics: FieldReader) -> tuple[ChunkPartition, ...]:
-    found = []
+    partitions = []
     for topic in sorted(topics.remaining()):
         if not paths.is_topic(topic):
             topics.raise_error(f"names {json_excerpt(topic)} where a {paths.TOPIC.what} is expected")
@@ -140,8 +140,8 @@ def _read_topic_assignments(topics: FieldReader) -> tuple[ChunkPartition, ...]:
             partition = paths.PARTITION.parse(number)
             if partition is None:
                 by_number.raise_error(f"names the partition {number[:20]!r}, which is not a partition number")
-            found.append(ChunkPartition(topic, partition, by_number.brokers(number)))
-    return tuple(found)
+            partitions.append(ChunkPartition(topic, partition, by_number.brokers(number)))
+    return tuple(partitions)
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ class UnreadableNode:
 class Listing(Generic[T]):
     """The documents that were read, in the order of their keys, and the unreadable nodes."""
 
-    found: list[ListedDocument[T]] = field(default_factory=list)
+    readable: list[ListedDocument[T]] = field(default_factory=list)
     unreadable: list[UnreadableNode] = field(default_factory=list)
 
 
@@ -131,12 +131,12 @@ class DocumentCollection(Generic[T]):
 
     def list_valid(self, mailbox: Mailbox) -> list[ListedDocument[T]]:
         """Return the readable documents."""
-        return self.list_with_unreadable(mailbox).found
+        return self.list_with_unreadable(mailbox).readable
 
     def list_with_unreadable(self, mailbox: Mailbox) -> Listing[T]:
         """Read at most MAX_DOCUMENTS, and about MAX_BYTES_AT_ONCE bytes of them, in the order of their keys."""
         listing: Listing[T] = Listing()
-        named = sorted(self.list_paths(mailbox, listing.unreadable), key=lambda each: each[0])
+        named = sorted(self.list_paths(mailbox, listing.unreadable), key=lambda pair: pair[0])
         nodes = read_bounded(mailbox, [path for _, path in named])
         for (key, path), node in zip(named, nodes, strict=False):
             self._add_to_listing(mailbox, key, path, node, listing)
@@ -165,18 +165,18 @@ class DocumentCollection(Generic[T]):
                 listing.unreadable.append(UnreadableNode(path, f"{path} {_NO_DOCUMENT}"))
             return
         try:
-            listing.found.append(ListedDocument(key, node, self.read(node)))
+            listing.readable.append(ListedDocument(key, node, self.read(node)))
         except DocumentError as error:
             listing.unreadable.append(UnreadableNode(path, str(error), node, isinstance(error, NewerDocument)))
             if self.rebuilt is not None:
-                listing.found.append(ListedDocument(key, node, self.read(replace(node, data=self.rebuilt(node)))))
+                listing.readable.append(ListedDocument(key, node, self.read(replace(node, data=self.rebuilt(node)))))
 
 
 def list_unreadable(mailbox: Mailbox, collections: Sequence[DocumentCollection[Any]]) -> list[UnreadableNode]:
     """Return the nodes that the next sweep of these collections would quarantine."""
     return [
         *_find_paths_without_document(mailbox, _SINGLE),
-        *(each for of in collections for each in _find_unreadable(mailbox, of)),
+        *(node for of in collections for node in _find_unreadable(mailbox, of)),
     ]
 
 
@@ -186,9 +186,9 @@ def quarantine_unreadable(journal: Journal, collections: Sequence[DocumentCollec
     At most 100 of each kind are moved per call. A document of a later release is left unchanged. A node that the
     backend does not allow us to move is logged once. Raises JournalUnreachable.
     """
-    strays = [(each, None) for each in _find_paths_without_document(journal.mailbox, _SINGLE)]
-    listed = [(each, of.rebuilt) for of in collections for each in _find_unreadable(journal.mailbox, of)[:_SWEPT]]
-    messages = [_quarantine_with_audit(journal, each, rebuilt, who) for each, rebuilt in (*strays, *listed)]
+    strays = [(node, None) for node in _find_paths_without_document(journal.mailbox, _SINGLE)]
+    listed = [(node, of.rebuilt) for of in collections for node in _find_unreadable(journal.mailbox, of)[:_SWEPT]]
+    messages = [_quarantine_with_audit(journal, node, rebuilt, who) for node, rebuilt in (*strays, *listed)]
     return [sentence for sentence in messages if sentence]
 
 
@@ -207,7 +207,7 @@ def _quarantine_with_audit(
 
 def _find_unreadable(mailbox: Mailbox, collection: DocumentCollection[Any]) -> list[UnreadableNode]:
     if not collection.names_only:
-        return [each for each in collection.list_with_unreadable(mailbox).unreadable if not each.newer]
+        return [node for node in collection.list_with_unreadable(mailbox).unreadable if not node.newer]
     unreadable: list[UnreadableNode] = []
     named = collection.list_paths(mailbox, unreadable)
     looked_below = [path for _, path in named[: collection.looked_below]]

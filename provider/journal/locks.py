@@ -44,15 +44,15 @@ def new_holder_name() -> str:
 
 def is_dead_process(name: str) -> bool:
     """Return whether `name` belongs to a process of this machine that has ended. False if that is unknown."""
-    found = _NAME.fullmatch(name)
+    parts = _NAME.fullmatch(name)
     if (
-        not found
-        or found["host"] != platform.node()
-        or found["place"] != _host_boot_id()
+        not parts
+        or parts["host"] != platform.node()
+        or parts["place"] != _host_boot_id()
         or _host_boot_id() == _UNKNOWN_BOOT
     ):
         return False
-    pid = int(found["pid"])
+    pid = int(parts["pid"])
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -145,9 +145,9 @@ class PlanSlot:
         def taken(now: SlotClaims) -> SlotClaims:
             if digest in now.holders:
                 return now
-            other = next((each for each in now.holders if each not in beside), None)
-            if other is not None:
-                raise SlotTaken(other, f"Plan {digest[:12]} cannot start")
+            holder = next((held for held in now.holders if held not in beside), None)
+            if holder is not None:
+                raise SlotTaken(holder, f"Plan {digest[:12]} cannot start")
             return SlotClaims((*now.holders, digest), _without(now.preempted, digest))
 
         self._update(taken)
@@ -192,7 +192,7 @@ class PlanSlot:
 
 
 def _without(claims: tuple[str, ...], digest: str) -> tuple[str, ...]:
-    return tuple(each for each in claims if each != digest)
+    return tuple(claim for claim in claims if claim != digest)
 
 
 class Fence:
@@ -259,9 +259,9 @@ class StepLock:
 
         Nobody else has stepped since then if the lock is acquired next: each acquisition changes the lock's row.
         """
-        lock, *others = read_together(self._rows.state, STEP_LOCK, *nouns)
+        lock, *rows = read_together(self._rows.state, STEP_LOCK, *nouns)
         self._seen = [next(iter(lock), None)]
-        return others
+        return rows
 
     def acquire(self) -> Fence:
         """Acquire the lock if it is free or expired. Raises LockLost while another process holds it."""

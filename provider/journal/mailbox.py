@@ -114,16 +114,16 @@ def read_below(mailbox: Mailbox, path: str) -> list[Node]:
 
 def read_subtree(mailbox: Mailbox, path: str, most: int) -> list[Node]:
     """Return documents at and below the first `most` paths at and below `path`, each after all that are below it."""
-    found: list[str] = []
+    paths: list[str] = []
     pending = [(path, False)]  # each path is taken twice: to list its children, and to be found after them
-    while pending and len(found) < most:
-        each, is_listed = pending.pop()
+    while pending and len(paths) < most:
+        current, is_listed = pending.pop()
         if is_listed:
-            found.append(each)
+            paths.append(current)
             continue
-        pending.append((each, True))
-        pending += [(f"{each}/{name}", False) for name in reversed(mailbox.children(each))]
-    return [node for node in mailbox.read(found) if node is not None]
+        pending.append((current, True))
+        pending += [(f"{current}/{name}", False) for name in reversed(mailbox.children(current))]
+    return [node for node in mailbox.read(paths) if node is not None]
 
 
 def put_one(mailbox: Mailbox, path: str, text: str, seen: Node | None = None) -> Node | None:

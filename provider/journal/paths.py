@@ -92,14 +92,14 @@ def _parse_request_name(name: str) -> str | None:
 
 def request_number(name: str) -> int | None:
     """Return the number in `request_<n>`, which orders the requests; None if the name has no number."""
-    found = _NUMBERED.fullmatch(name)
-    return None if found is None else int(found[1])
+    match = _NUMBERED.fullmatch(name)
+    return None if match is None else int(match[1])
 
 
 def chunk_number(name: str) -> int | None:
     """Return the number in `chunk_<n>`, which orders the chunks; None if the name has no number."""
-    found = _NUMBERED_CHUNK.fullmatch(name)
-    return None if found is None else int(found[1])
+    match = _NUMBERED_CHUNK.fullmatch(name)
+    return None if match is None else int(match[1])
 
 
 _FORM = "at most 249 letters, digits, dots, underscores and hyphens"

@@ -258,10 +258,10 @@ class Plans:
         self, digest: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, list[tuple[str, MoveRow]]]:
         """Return the submissions of these partitions by other plans: per partition, digests and rows, latest last."""
-        found: dict[TopicPartition, list[tuple[str, MoveRow]]] = {}
+        submissions: dict[TopicPartition, list[tuple[str, MoveRow]]] = {}
         for plan, row in self._table.submissions_by_others(digest, partitions) if partitions else ():
-            found.setdefault(row.topic_partition, []).append((plan, row))
-        return found
+            submissions.setdefault(row.topic_partition, []).append((plan, row))
+        return submissions
 
     def set_move_states(
         self,

@@ -160,7 +160,7 @@ class Rows(Generic[K, T]):
             ) from error
 
     def _select(self, key: str | None) -> list[Row[K, T]]:
-        return [self.read(each) for each in self.state.select([(self.noun.name, key)])]
+        return [self.read(row) for row in self.state.select([(self.noun.name, key)])]
 
     def _write(self, values: Mapping[K, T], seen: Mapping[K, Row[K, T]]) -> dict[K, Row[K, T]]:
         keys = {str(key): key for key in values}
@@ -196,7 +196,7 @@ def _decoder(hint: Any) -> Callable[[Any], Any]:
     """Return the function that makes a value of this type of its JSON value."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in {Union, UnionType}:
-        inner = _decoder(next(each for each in args if each is not type(None)))
+        inner = _decoder(next(member for member in args if member is not type(None)))
         return lambda value: None if value is None else inner(value)
     if origin is tuple:
         item = _decoder(args[0])

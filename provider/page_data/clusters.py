@@ -244,17 +244,17 @@ def _health_facts(measured_ms: int | None, text: str | None) -> dict[str, Any]:
     return {"measured_ms": measured_ms, "counts": counts, **whole}
 
 
-def _judge(found: ClusterSummary) -> ClusterSummary:
+def _judge(summary: ClusterSummary) -> ClusterSummary:
     """Return the summary with what its checks and plans say together."""
-    checks = sorted(found.checks, key=lambda check: -check.at_ms)
+    checks = sorted(summary.checks, key=lambda check: -check.at_ms)
     of_brokers = [check for check in checks if check.kind == FAILURES]
     failures = next((check for check in of_brokers if not check.failures), of_brokers[0] if of_brokers else None)
-    failing = _failing(checks, found.polls)
+    failing = _failing(checks, summary.polls)
     known = replace(
-        found,
+        summary,
         checks=tuple(checks),
-        conn_ids=tuple(sorted({*found.conn_ids, *(check.conn_id for check in checks)})),
-        polled_ms=max((poll.at_ms for poll in found.polls if poll.kind == FAILURES), default=None),
+        conn_ids=tuple(sorted({*summary.conn_ids, *(check.conn_id for check in checks)})),
+        polled_ms=max((poll.at_ms for poll in summary.polls if poll.kind == FAILURES), default=None),
         failed_brokers=() if failures is None else failures.brokers,
         due_ms=None if failures is None else failures.due_ms,
         sentence=failing.error if failing else failures.sentence if failures else "",
@@ -283,21 +283,21 @@ _BY_CHECK = {
 }
 
 
-def _state(found: ClusterSummary, failures: CheckReport | None, failing: CheckReport | None) -> ClusterState:
-    reported_ms = max([*(check.at_ms for check in found.checks), *(poll.at_ms for poll in found.polls)], default=0)
-    running = [plan.plan for plan in found.plans if plan.plan.status is PlanStatus.RUNNING]
+def _state(summary: ClusterSummary, failures: CheckReport | None, failing: CheckReport | None) -> ClusterState:
+    reported_ms = max([*(check.at_ms for check in summary.checks), *(poll.at_ms for poll in summary.polls)], default=0)
+    running = [plan.plan for plan in summary.plans if plan.plan.status is PlanStatus.RUNNING]
     by_check = None if failures is None else _BY_CHECK.get(failures.state)
     conditions = {
-        ClusterState.UNWATCHED: found.now_ms - reported_ms > UNWATCHED_MS,
+        ClusterState.UNWATCHED: summary.now_ms - reported_ms > UNWATCHED_MS,
         ClusterState.FAILING: failing is not None,
         ClusterState.OUTAGE: by_check is ClusterState.OUTAGE,
-        ClusterState.OFFLINE: bool(found.offline),
-        ClusterState.STUCK: any(plan.plan.status is PlanStatus.STUCK for plan in found.plans),
+        ClusterState.OFFLINE: bool(summary.offline),
+        ClusterState.STUCK: any(plan.plan.status is PlanStatus.STUCK for plan in summary.plans),
         ClusterState.FAILED: by_check is ClusterState.FAILED,
         ClusterState.WAITING: by_check is ClusterState.WAITING,
         ClusterState.HEALING: by_check is ClusterState.HEALING or any(plan.operation == "heal" for plan in running),
         ClusterState.MOVING: bool(running),
-        ClusterState.DEGRADED: bool(found.under_replicated or found.counts.get("pending_replicas")),
-        ClusterState.DISABLED: found.switch is not None,
+        ClusterState.DEGRADED: bool(summary.under_replicated or summary.counts.get("pending_replicas")),
+        ClusterState.DISABLED: summary.switch is not None,
     }
     return next((state for state, holds in conditions.items() if holds), ClusterState.HEALTHY)

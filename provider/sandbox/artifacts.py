@@ -178,7 +178,7 @@ def read_lock(version: str) -> list[LockedJar]:
     """Return the jars of a Kafka version, as committed. Raises SandboxFailed for a version that is not pinned."""
     lock = _LOCKS.joinpath(f"kafka-{version}.lock")
     if not lock.is_file():
-        names = sorted(each.name for each in _LOCKS.iterdir() if each.name.startswith("kafka-"))
+        names = sorted(file.name for file in _LOCKS.iterdir() if file.name.startswith("kafka-"))
         pinned = ", ".join(name.removeprefix("kafka-").removesuffix(".lock") for name in names)
         raise SandboxFailed(f"Kafka {version} is not pinned here; there are {pinned}.")
     return parse_lock(lock.read_text())

@@ -129,13 +129,13 @@ class AlertCheck(Check["Sequence[Condition]"]):
         event = None if not due else {**event_payload(opened, now_ms), "alerts": sorted(due)}
         return event, conditions, _POLL_S
 
-    def report(self, found: Sequence[Condition]) -> None:
+    def report(self, conditions: Sequence[Condition]) -> None:
         """Log a changed set of conditions, and count those that a plan has."""
-        keys = tuple(sorted(condition.key for condition in found))
-        sentence = " ".join(condition.sentence for condition in found) or "Nothing needs a person."
+        keys = tuple(sorted(condition.key for condition in conditions))
+        sentence = " ".join(condition.sentence for condition in conditions) or "Nothing needs a person."
         self.reporter.log_once(sentence, about=keys)
         for gauge, kind in (("plans_stuck", "stuck"), ("plans_stalled", "stalled"), ("plans_idle", "no_process")):
-            set_gauge(gauge, self.conn_id, sum(each.kind == kind for each in found))
+            set_gauge(gauge, self.conn_id, sum(condition.kind == kind for condition in conditions))
         set_gauge("orphaned_throttles", self.conn_id, self._leases)
         set_gauge("approval_age", self.conn_id, self._approval_ms // 1000)
         set_gauge("journal_hosts", self.conn_id, self._hosts)

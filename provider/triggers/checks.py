@@ -76,18 +76,18 @@ class Check(ABC, Generic[Found]):
         """Return the payloads of a poll by event."""
         return {self.EVENT: event}
 
-    def describe(self, found: Found) -> CheckReport:
+    def describe(self, result: Found) -> CheckReport:
         """Return what the page shows of a successful poll; by default, that it was one."""
         from kafka_steward.journal.observed import CheckReport
 
-        del found  # for those that have a state
+        del result  # for those that have a state
         return CheckReport(self.conn_id, self.KIND)
 
     @abstractmethod
     def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, Found, float]:
         """Run the check in a thread. Return the event to emit, the state, and the seconds until the next poll."""
 
-    def report(self, found: Found) -> None:
+    def report(self, result: Found) -> None:
         """Log the state and set its gauges, in the event loop; by default, nothing."""
 
 
@@ -116,24 +116,24 @@ class BrokerFailureCheck(Check["DetectionResult"]):
         verdict = detector.poll(announce=self.emits)
         return event_payload(opened, verdict.now_ms, verdict.due) if verdict.due else None, verdict, interval_s
 
-    def describe(self, found: DetectionResult) -> CheckReport:
+    def describe(self, result: DetectionResult) -> CheckReport:
         """Return the failed brokers, and when the heal of the first one is due."""
         return replace(
-            super().describe(found),
-            state=found.state,
-            sentence=found.stated,
-            brokers=found.down,
-            due_ms=found.due_ms,
+            super().describe(result),
+            state=result.state,
+            sentence=result.stated,
+            brokers=result.down,
+            due_ms=result.due_ms,
         )
 
-    def report(self, found: DetectionResult) -> None:
+    def report(self, result: DetectionResult) -> None:
         """Log a changed state, and count the failed brokers and log directories."""
-        self.latest = found
+        self.latest = result
         # The message itself counts down the seconds of the grace period.
-        self.reporter.log_once(found.sentence, about=found.stated)
-        set_gauge("failed_brokers", self.conn_id, len(found.down))
-        set_gauge("failed_log_dirs", self.conn_id, found.failed_log_dir_count)
-        set_gauge("due_brokers", self.conn_id, len(found.failed))
+        self.reporter.log_once(result.sentence, about=result.stated)
+        set_gauge("failed_brokers", self.conn_id, len(result.down))
+        set_gauge("failed_log_dirs", self.conn_id, result.failed_log_dir_count)
+        set_gauge("due_brokers", self.conn_id, len(result.failed))
 
 
 def _poll_interval_s(opened: ClusterSession) -> float:
@@ -166,18 +166,20 @@ class BrokerJoinCheck(Check["JoinPollResult | None"]):
         event = event_payload(opened, joined.now_ms, joined.due) if joined is not None and joined.due else None
         return event, joined, opened.settings.watch_interval
 
-    def describe(self, found: JoinPollResult | None) -> CheckReport:
+    def describe(self, result: JoinPollResult | None) -> CheckReport:
         """Return that replicas are pending, and what they wait for."""
         from kafka_steward.journal.observed import CheckState
 
-        description = super().describe(found)
-        return description if found is None else replace(description, state=CheckState.PENDING, sentence=found.sentence)
+        description = super().describe(result)
+        return (
+            description if result is None else replace(description, state=CheckState.PENDING, sentence=result.sentence)
+        )
 
-    def report(self, found: JoinPollResult | None) -> None:
+    def report(self, result: JoinPollResult | None) -> None:
         """Log a changed state, and count the pending replicas."""
-        set_gauge("pending_replicas", self.conn_id, 0 if found is None else found.pending)
-        if found is not None:
-            self.reporter.log_once(found.sentence, about=found.sentence)
+        set_gauge("pending_replicas", self.conn_id, 0 if result is None else result.pending)
+        if result is not None:
+            self.reporter.log_once(result.sentence, about=result.sentence)
 
 
 class EmptyBrokerCheck(Check["EmptyBrokers"]):
@@ -195,9 +197,9 @@ class EmptyBrokerCheck(Check["EmptyBrokers"]):
         event = event_payload(opened, empty.now_ms, empty.due) if empty.due else None
         return event, empty, opened.settings.watch_interval
 
-    def report(self, found: EmptyBrokers) -> None:
+    def report(self, result: EmptyBrokers) -> None:
         """Log a changed state."""
-        self.reporter.log_once(found.sentence, about=found.sentence)
+        self.reporter.log_once(result.sentence, about=result.sentence)
 
 
 class ClusterHealthCheck(Check[None]):

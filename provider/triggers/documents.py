@@ -94,9 +94,9 @@ class DocumentCheck(Check[PollResult]):
         """Return the payload of each kind of document."""
         return event
 
-    def report(self, found: PollResult) -> None:
+    def report(self, result: PollResult) -> None:
         """Log each new message; a refusal as a warning (KIP-236)."""
-        self.reporter.log_new(found.sentences, found.refusals)
+        self.reporter.log_new(result.sentences, result.refusals)
 
     def _read_events(self, opened: ClusterSession) -> dict[str, Any] | None:
         self._readers = {

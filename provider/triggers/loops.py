@@ -154,8 +154,8 @@ class CheckLoop:
         """Record what succeeded. Raises ChecksFailed, so that all is opened again, after an error but Kafka's no."""
         polled = [(check, result) for check, result in outcomes if not isinstance(result, Exception)]
         opened.journal.record_poll(*(check.KIND for check, _ in polled))
-        for check, (event, found, _) in polled:
-            check.recorder.record(opened.journal, check.describe(found))
+        for check, (event, observed, _) in polled:
+            check.recorder.record(opened.journal, check.describe(observed))
             if event is not None and self._role.passed_on:
                 self._pass_on(opened, check.events_of(event))
         if any(isinstance(result, Exception) and not isinstance(result, KafkaRefused) for _, result in outcomes):
@@ -172,9 +172,9 @@ class CheckLoop:
         """Report the outcome of a poll in the event loop; return the seconds until the next one."""
         if isinstance(result, Exception):
             return check.reporter.report_error(result)
-        event, found, pause_s = result
+        event, observed, pause_s = result
         check.reporter.record_success()
-        check.report(found)
+        check.report(observed)
         for name, payload in check.events_of(event).items() if event is not None else ():
             # Who ceased to listen during the poll may come again: what was recorded as emitted is kept for them.
             if name in self._events.events or name not in self._role.passed_on:
@@ -255,13 +255,13 @@ class Tick:
             and self.cluster.live_brokers().keys() == self._live
         )
 
-    def decided(self, found: DetectionResult) -> None:
+    def decided(self, result: DetectionResult) -> None:
         """Keep what was decided, and when the next decision is due."""
         self._live = None
         with suppress(ClusterError):
             live = frozenset(self.cluster.live_brokers())
-            self._live = live if frozenset(found.known) - live == frozenset(found.down) else None
-        left_s = [] if found.due_ms is None else [(found.due_ms - found.now_ms) / 1000]
+            self._live = live if frozenset(result.known) - live == frozenset(result.down) else None
+        left_s = [] if result.due_ms is None else [(result.due_ms - result.now_ms) / 1000]
         self._due_s = time.monotonic() + min([self.decided_every_s, *left_s])
 
     def reset(self) -> None:
@@ -346,8 +346,8 @@ class DetectionLoop(CheckLoop):
             return
         from kafka_steward.execution.watch.upkeep import run_chores
 
-        _, found, self._pause_s = verdict
-        tick.decided(found)
+        _, observed, self._pause_s = verdict
+        tick.decided(observed)
         self._idle = run_chores(tick.context)
         # Last, because no read after a change is answered from the one that the tick has begun with.
         if self._lease is not None:

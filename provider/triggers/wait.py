@@ -69,7 +69,7 @@ def check_caught_up(opened: ClusterSession, arguments: Mapping[str, Any]) -> Che
         if isinstance(waits, CheckResult):
             return waits
         behind = find_out_of_sync(snapshot, [name for name in waits if name in snapshot.partitions])
-        led = {name for name in waits if (found := snapshot.partitions.get(name)) and found.leader is not None}
+        led = {name for name in waits if (partition := snapshot.partitions.get(name)) and partition.leader is not None}
         waited_for = [
             one
             for one in behind

@@ -67,12 +67,12 @@ class ClusterWatch:
         self._outage = outage
         self._events, self._role = EventQueues(), WatchRole()
         self.failures = self._create(BrokerFailureCheck)
-        others: list[Check[Any]] = [self._create(BrokerJoinCheck), self._create(EmptyBrokerCheck)]
+        checks: list[Check[Any]] = [self._create(BrokerJoinCheck), self._create(EmptyBrokerCheck)]
         alerts = self._create(AlertCheck)
         self._detection = DetectionLoop(
             ClusterWorker(conn_id, {}),
             self.failures,
-            others,
+            checks,
             self._events,
             role=self._role,
             on_change=self._change_role,

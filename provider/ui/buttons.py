@@ -166,9 +166,9 @@ class ButtonMaker:
         """Return the buttons of a plan that has ended."""
         return [self._run(ROLL_BACK, {"plan": digest, "scope": "plan"})]
 
-    def of_cluster(self, found: ClusterSummary) -> list[Button]:
+    def of_cluster(self, cluster: ClusterSummary) -> list[Button]:
         """Return the buttons of the cluster itself."""
-        disabled = found.switch is not None
+        disabled = cluster.switch is not None
         return [
             self._run(DRY_RUN, {"operation": "rebalance", "dry_run": True}),
             self._run(DRAIN, {"operation": "drain"}),

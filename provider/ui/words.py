@@ -68,10 +68,10 @@ def word_of_plan(plan: PlanReport) -> str:
     return "awaiting approval" if plan.approval and plan.approval.state.value == "asked" else "not submitted"
 
 
-def sentences_of_cluster(found: ClusterSummary) -> list[str]:
+def sentences_of_cluster(cluster: ClusterSummary) -> list[str]:
     """Return what the watch says of a cluster, and what is to be done about its state."""
-    _, advice = _STATES[found.state]
-    return [advice, found.sentence] if found.sentence else [advice]
+    _, advice = _STATES[cluster.state]
+    return [advice, cluster.sentence] if cluster.sentence else [advice]
 
 
 def whole(number: float | None) -> str:

@@ -389,7 +389,7 @@ def test_what_cannot_be_read_is_kept_whatever_dies_while_it_is_moved_aside() -> 
         kept = {row.value.text for row in Rows(place.state, QUARANTINE).all()}
         assert kept == {"whose is this?", "soon"}
         assert mailbox.children("/admin/failed_brokers") == ["1"]
-        assert [each.key for each in RESTARTS.list_with_unreadable(mailbox).found] == [(2,)]
+        assert [each.key for each in RESTARTS.list_with_unreadable(mailbox).readable] == [(2,)]
         assert RESTARTS.list_with_unreadable(mailbox).unreadable == []
 
 

@@ -49,7 +49,7 @@ def test_what_can_be_read_is_found_beside_what_cannot(mailbox: Mailbox) -> None:
     for name, data in {"3": GOOD, "0003": GOOD, "foo": "{}", "99999999999": GOOD, "7": "gone fishing"}.items():
         create_document(mailbox, f"/admin/failed_brokers/{name}", data)
     found = FAILED_BROKERS.list_with_unreadable(mailbox)
-    assert [(each.key, each.document.failure_timestamp_ms == 5) for each in found.found] == [
+    assert [(each.key, each.document.failure_timestamp_ms == 5) for each in found.readable] == [
         ((3,), True),
         ((7,), False),
     ]
@@ -61,7 +61,7 @@ def test_two_levels_are_listed_by_topic_and_partition(mailbox: Mailbox) -> None:
     for path in ("t/0", "t/10", "t/2", "t/x", "my topic/0", "u/0/deeper"):
         create_document(mailbox, f"/admin/reassignments/{path}", text)
     found = IN_FLIGHT.list_with_unreadable(mailbox)
-    assert [each.key for each in found.found] == [("t", 0), ("t", 2), ("t", 10)]
+    assert [each.key for each in found.readable] == [("t", 0), ("t", 2), ("t", 10)]
     told = {each.path.removeprefix("/admin/reassignments/"): each.reason for each in found.unreadable}
     assert told.keys() == {"my topic", "t/x", "u/0"}
     assert "does not name a topic" in told["my topic"]

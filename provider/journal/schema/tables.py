@@ -68,7 +68,7 @@ def clean_text_type(most: int | None = LONGEST) -> ConvertingType:
 
 def enum_type(kind: type[Enum]) -> ConvertingType:
     """Return the type of a member of `kind`, which is stored by its value; None is NULL."""
-    members: dict[Any, Any] = {None: None} | {each.value: each for each in kind}
+    members: dict[Any, Any] = {None: None} | {member.value: member for member in kind}
     return ConvertingType(lambda value: None if value is None else kind(value).value, members.__getitem__, WORD)
 
 
@@ -86,7 +86,7 @@ def records_type(kind: Callable[..., Any]) -> ConvertingType:
     NULL, which an outer join returns where there is no row, is none.
     """
     return ConvertingType(
-        lambda records: json.dumps([astuple(each) for each in records]),
+        lambda records: json.dumps([astuple(record) for record in records]),
         lambda text: tuple(kind(*values) for values in json.loads(text or "[]")),
     )
 
@@ -217,20 +217,20 @@ def _audit_columns() -> Iterator[sa.Column[Any]]:
     yield _name_column("cluster_id")
     for record in (StoredAuditRecord, AuditRecord, Actor):
         hints = get_type_hints(record)
-        for each in fields(record):
-            if each.name not in {"id", "cluster_id", "entry", "who"}:
-                yield _audit_column(each.name, hints[each.name])
+        for field in fields(record):
+            if field.name not in {"id", "cluster_id", "entry", "who"}:
+                yield _audit_column(field.name, hints[field.name])
 
 
 def _audit_column(name: str, hint: Any) -> sa.Column[Any]:
-    kind, *others = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    kind, *optional = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     in_key = name in AUDIT_KEY
     types: dict[Any, TypeEngine[Any]] = {
-        str: (NAME_OR_NONE if others else NAME) if in_key else clean_text_type(),
-        int: NUMBER_OR_NONE if in_key and others else sa.BigInteger(),
+        str: (NAME_OR_NONE if optional else NAME) if in_key else clean_text_type(),
+        int: NUMBER_OR_NONE if in_key and optional else sa.BigInteger(),
         Any: JSON,
     }
-    return sa.Column(name, types.get(kind) or enum_type(kind), nullable=kind is Any or (bool(others) and not in_key))
+    return sa.Column(name, types.get(kind) or enum_type(kind), nullable=kind is Any or (bool(optional) and not in_key))
 
 
 #: The audit trail. A further column needs a field of one of its records, and a migration.
@@ -364,12 +364,14 @@ def _plan_columns() -> Iterator[sa.Column[Any]]:
         tuple[LeaderRate, ...]: records_type(LeaderRate),
     }
     hints = get_type_hints(PlanRecord)
-    for each in fields(PlanRecord):
-        kind, *others = get_args(hints[each.name]) if isinstance(hints[each.name], UnionType) else (hints[each.name],)
-        if each.name in {"cluster_id", "digest"}:
-            yield _name_column(each.name, key=True)
+    for field in fields(PlanRecord):
+        kind, *optional = (
+            get_args(hints[field.name]) if isinstance(hints[field.name], UnionType) else (hints[field.name],)
+        )
+        if field.name in {"cluster_id", "digest"}:
+            yield _name_column(field.name, key=True)
         else:
-            yield sa.Column(each.name, types[kind], nullable=bool(others) or kind is PlanStatus)
+            yield sa.Column(field.name, types[kind], nullable=bool(optional) or kind is PlanStatus)
 
 
 #: The plans: a column for each field of PlanRecord, and those of its approval and its proof.

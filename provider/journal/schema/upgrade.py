@@ -51,11 +51,11 @@ def has_current_schema(engine: sa.Engine) -> bool:
 
 def require_current_schema(connection: sa.Connection) -> None:
     """Raise JournalError unless the tables are still those of this version, as they were when they were opened."""
-    found = connection.execute(_VERSION).scalar()
-    if found != KNOWN[-1]:
+    version = connection.execute(_VERSION).scalar()
+    if version != KNOWN[-1]:
         where = mask_url(connection.engine.url)
         raise JournalError(
-            f"The tables of the journal at {where} were changed to schema {found} while this process, which knows "
+            f"The tables of the journal at {where} were changed to schema {version} while this process, which knows "
             f"{KNOWN[-1]}, had them open; it changes nothing any more: restart it with the version of Kafka Steward "
             "that opened the journal last."
         )
@@ -64,15 +64,15 @@ def require_current_schema(connection: sa.Connection) -> None:
 def _read_schema_version(engine: sa.Engine, connection: sa.Connection) -> str | None:
     if not sa.inspect(connection).has_table(VERSION_TABLE):
         return None
-    found: str | None = connection.execute(_VERSION).scalar()
-    if found is not None and found not in KNOWN:
+    version: str | None = connection.execute(_VERSION).scalar()
+    if version is not None and version not in KNOWN:
         where = mask_url(engine.url)
         raise JournalError(
-            f"The journal at {where} was written by a newer Kafka Steward (schema {found}; this one knows up to "
+            f"The journal at {where} was written by a newer Kafka Steward (schema {version}; this one knows up to "
             f"{KNOWN[-1]}); stop this process, and upgrade the workers, the triggerer and every other process that "
             "opens it."
         )
-    return found
+    return version
 
 
 def _run_migrations(connection: sa.Connection) -> None:

@@ -16,9 +16,9 @@ from kafka_steward.journal.sql.dialect import now_ms
 _audit, _move = tables.audit, tables.plan_move
 
 #: The fields of a row, which are its columns: those of the entry, of its actor, and of the row itself.
-_ENTRY = [each.name for each in fields(AuditRecord) if each.name != "who"]
-_WHO = [each.name for each in fields(Actor)]
-_FACTS = [each.name for each in fields(StoredAuditRecord) if each.name != "entry"]
+_ENTRY = [column.name for column in fields(AuditRecord) if column.name != "who"]
+_WHO = [column.name for column in fields(Actor)]
+_FACTS = [column.name for column in fields(StoredAuditRecord) if column.name != "entry"]
 
 
 class AuditTable:
@@ -52,9 +52,9 @@ class AuditTable:
         in_plan = statement.where(_audit.c.plan != sa.literal_column("''"))
         with self._database.write_transaction() as connection:
             for change, planned in ((in_plan, True), (statement, False)):
-                found = [_to_completion(*each) for each in outcomes if bool(each[0].plan) is planned]
-                if found:
-                    connection.execute(change, found)
+                completions = [_to_completion(*outcome) for outcome in outcomes if bool(outcome[0].plan) is planned]
+                if completions:
+                    connection.execute(change, completions)
 
     def import_rows(self, pages: Iterable[Sequence[StoredAuditRecord]]) -> int:
         """Import the rows that are older than the oldest row here, unchanged; return their number.
@@ -105,8 +105,8 @@ class AuditTable:
         if since_ms is not None:
             query = query.where(_audit.c.when_ms >= since_ms)
         with self._database.read_connection() as connection:
-            found = connection.execute(query.order_by(_audit.c.id.desc()).limit(limit)).mappings().all()
-        return [to_stored_record(values) for values in reversed(found)]
+            rows = connection.execute(query.order_by(_audit.c.id.desc()).limit(limit)).mappings().all()
+        return [to_stored_record(values) for values in reversed(rows)]
 
 
 def insert_of_moves(

@@ -163,10 +163,10 @@ class Database:
             with self.write_transaction() as connection, connection.begin_nested():
                 yield connection
         except sa.exc.DBAPIError as error:
-            found = as_journal_error(self.engine, error)
-            if isinstance(found, JournalUnreachable):
+            refusal = as_journal_error(self.engine, error)
+            if isinstance(refusal, JournalUnreachable):
                 raise
-            _log.warning("%s could not be recorded: %s", printable(what), printable(str(found)))
+            _log.warning("%s could not be recorded: %s", printable(what), printable(str(refusal)))
         except JournalUnreachable:
             raise
         except Exception as error:  # noqa: BLE001 - what is only shown never ends a step
@@ -180,9 +180,9 @@ class Database:
         """Return the last of the next `by` numbers of a counter."""
         counter, this = tables.counter, self._counter_condition(name)
         raised = sa.update(counter).values(value=counter.c.value + by).where(this)
-        found = self.dialect.change_and_return(connection, raised, [counter.c.value], this)
-        if found is not None:
-            return int(found[0])
+        row = self.dialect.change_and_return(connection, raised, [counter.c.value], this)
+        if row is not None:
+            return int(row[0])
         connection.execute(sa.insert(counter).values(cluster_id=self.cluster_id, name=name, value=by))
         return by
 
@@ -346,8 +346,8 @@ def _opening_error(engine: sa.Engine, error: sa.exc.DBAPIError) -> JournalError:
 def as_journal_error(engine: sa.Engine, error: sa.exc.SQLAlchemyError) -> JournalError:
     """Return the journal error for a database error; its message never contains a password."""
     where = mask_url(engine.url)
-    said = str(getattr(error, "orig", None) or error).strip().splitlines() or ["no further details"]
-    words = mask_secrets(said[0].rstrip("."), engine.url)
+    lines = str(getattr(error, "orig", None) or error).strip().splitlines() or ["no further details"]
+    words = mask_secrets(lines[0].rstrip("."), engine.url)
     forbidden = isinstance(error, sa.exc.DBAPIError) and journal_dialect(engine.dialect).is_permission_error(error)
     silent = isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError | sa.exc.TimeoutError)
     if silent and not forbidden:

@@ -181,10 +181,10 @@ def dialect_by_name(name: str) -> Dialect | None:
 
 def journal_dialect(dialect: sa.Dialect) -> Dialect:
     """Return the dialect of an engine or connection of the journal, from SQLAlchemy's."""
-    found = dialect_by_name(dialect.name)
-    if found is None:
+    known = dialect_by_name(dialect.name)
+    if known is None:
         raise SettingError(_unsupported_message(dialect.name))
-    return found
+    return known
 
 
 def parse_url(text: str) -> tuple[sa.URL, Dialect]:
@@ -248,7 +248,7 @@ def list_secrets(url: sa.URL) -> list[str]:
     plain = {str(url.password)} if url.password else set()
     for value in (value for name, value in url.query.items() if _is_secret_name(name)):
         plain |= {value} if isinstance(value, str) else set(value)
-    ways = {way(each) for each in plain if each for way in (str, quote, quote_plus)}
+    ways = {way(secret) for secret in plain if secret for way in (str, quote, quote_plus)}
     return sorted(ways, key=lambda secret: (-len(secret), secret))
 
 

@@ -57,22 +57,22 @@ class SqlMailbox:
         below = "/" if path == "/" else f"{path}/"
         view = self._views.current
         if view is not None and view.covers(path):
-            paths = [found for found in view.nodes if found.startswith(below)]
+            paths = [stored for stored in view.nodes if stored.startswith(below)]
         else:
             with self.database.read_connection() as connection:
-                found = connection.execute(sa.select(_PATH).where(self._subtree_condition(below))).scalars()
-                paths = [_as_text(each) for each in found]
+                rows = connection.execute(sa.select(_PATH).where(self._subtree_condition(below))).scalars()
+                paths = [_as_text(row) for row in rows]
         return sorted({path[len(below) :].partition("/")[0] for path in paths})
 
     def read(self, paths: Sequence[str]) -> list[Node | None]:
         """Return the documents at several paths, as specified by `Mailbox.read`."""
-        found = self._viewed_nodes(paths)
-        rest = [path for path in paths if path not in found]
+        known = self._viewed_nodes(paths)
+        rest = [path for path in paths if path not in known]
         if rest:
             with self.database.read_connection() as connection:
                 nodes = map(node_from_row, self._select_from(connection, rest, *NODE_COLUMNS))
-                found |= {node.path: node for node in nodes}
-        return [found.get(path) for path in paths]
+                known |= {node.path: node for node in nodes}
+        return [known.get(path) for path in paths]
 
     def put(self, texts: Mapping[str, str], seen: Collection[Node] = ()) -> dict[str, Node]:
         """Create or change nodes, as specified by `Mailbox.put`, in one transaction."""
@@ -118,8 +118,8 @@ class SqlMailbox:
         view = self._views.current
         if view is None:
             return {}
-        found = {path: view.nodes.get(path) for path in paths if view.covers(path)}
-        return {path: node for path, node in found.items() if node is None or view.is_complete(node.data)}
+        nodes = {path: view.nodes.get(path) for path in paths if view.covers(path)}
+        return {path: node for path, node in nodes.items() if node is None or view.is_complete(node.data)}
 
     def _insert_missing(self, connection: sa.Connection, texts: Mapping[str, str]) -> dict[str, Node]:
         """Create those of the nodes that do not exist; return them."""
@@ -169,8 +169,8 @@ class SqlMailbox:
 def node_from_row(row: Sequence[Any]) -> Node:
     """Return the node in an untrusted row: a column may contain values that its type does not allow."""
     path, data, *numbers = row
-    version, created_id, modified_id, created_ms, modified_ms = (_as_number(each) for each in numbers)
-    times = (min(max(each, 0), MAX_NUMBER) for each in (created_ms, modified_ms))
+    version, created_id, modified_id, created_ms, modified_ms = (_as_number(number) for number in numbers)
+    times = (min(max(time, 0), MAX_NUMBER) for time in (created_ms, modified_ms))
     return Node(_as_text(path), _as_text(data), version, created_id, modified_id, *times)
 
 

@@ -25,8 +25,8 @@ from kafka_steward.journal.sql.dialect import now_ms
 _move = tables.plan_move
 
 #: The fields of a row, which are its columns: those of the move, and of its state.
-_MOVE = [each.name for each in fields(Move)]
-_STATE = [each.name for each in fields(MoveRow) if each.name != "move"]
+_MOVE = [column.name for column in fields(Move)]
+_STATE = [column.name for column in fields(MoveRow) if column.name != "move"]
 #: What stands in a statement's text for the name of each move that the statement changes.
 _NAME = "{partition}"
 #: The columns of a move, of which `to_move_row` makes the row.
@@ -48,13 +48,13 @@ class MoveTable:
         """Add a WAITING row for each move that has none; existing rows match, as the digest determines the moves."""
         self.import_rows(digest, [MoveRow(move) for move in moves])
 
-    def import_rows(self, digest: str, found: Sequence[MoveRow]) -> None:
+    def import_rows(self, digest: str, rows: Sequence[MoveRow]) -> None:
         """Import rows unchanged; existing rows are kept."""
         of = {"cluster_id": self.database.cluster_id, "plan": digest}
-        rows = [of | _to_columns(row) for row in found]
+        values = [of | _to_columns(row) for row in rows]
         with self.database.write_transaction() as connection:
             insert = self.database.dialect.insert_or_ignore(_move)
-            for some in split_into_batches(rows):
+            for some in split_into_batches(values):
                 connection.execute(insert, some)
 
     def rows(self, digest: str) -> list[MoveRow]:
@@ -80,13 +80,11 @@ class MoveTable:
     def rows_of(self, digest: str, partitions: Collection[TopicPartition]) -> list[MoveRow]:
         """Return the rows of some partitions of a plan, sorted by partition; those that do not exist are left out."""
         query = sa.select(*MOVE_COLUMNS).where(self._plan_condition(digest))
-        found: list[MoveRow] = []
+        rows: list[MoveRow] = []
         with self.database.read_connection() as connection:
             for some in split_into_batches(sorted(set(partitions))):
-                found += [
-                    to_move_row(*values) for values in connection.execute(query.where(_partition_condition(some)))
-                ]
-        return sorted(found, key=lambda row: row.topic_partition)
+                rows += [to_move_row(*values) for values in connection.execute(query.where(_partition_condition(some)))]
+        return sorted(rows, key=lambda row: row.topic_partition)
 
     def set_state(
         self,
@@ -128,12 +126,12 @@ class MoveTable:
         name = _move.c.topic + "-" + sa.cast(_move.c.partition, sa.Text)
         text, mark = sa.bindparam("template", type_=_move.c.detail.type), sa.bindparam("mark", type_=sa.Text)
         update = sa.update(_move).where(these).values(changes | {"detail": sa.func.replace(text, mark, name)})
-        several = [
+        groups = [
             {"template": template, "mark": mark, "names": _to_json(names)}
             for (template, mark), names in _group_by_text(set(partitions), detail).items()
         ]
         with self.database.write_transaction() as connection:
-            changed = connection.execute(update, several).rowcount
+            changed = connection.execute(update, groups).rowcount
             if action is not None:
                 names = _to_json(partitions)
                 insert_of_moves(self.database, these, {"names": names}, action, who or Actor())
@@ -162,14 +160,14 @@ class MoveTable:
         """Return the submissions of these partitions by other plans, with the plans' digests, the latest last."""
         theirs = self.database.cluster_condition(_move) & (_move.c.plan != digest) & (_move.c.attempt > 0)
         query = sa.select(_move.c.plan, *MOVE_COLUMNS).where(theirs)
-        found: list[tuple[str, MoveRow]] = []
+        submissions: list[tuple[str, MoveRow]] = []
         with self.database.read_connection() as connection:
             for some in split_into_batches(sorted(set(partitions))):
-                found += [
+                submissions += [
                     (plan, to_move_row(*values))
                     for plan, *values in connection.execute(query.where(_partition_condition(some)))
                 ]
-        return sorted(found, key=lambda each: (each[1].submitted_ms or 0, each[0]))
+        return sorted(submissions, key=lambda submission: (submission[1].submitted_ms or 0, submission[0]))
 
     def delete(self, digest: str) -> None:
         """Delete a plan's rows."""
@@ -199,12 +197,12 @@ def _group_by_text(
     """Return the partitions by detail, with a mark in place of their names; the mark is empty where it is none."""
     if isinstance(detail, str):
         return {(detail, ""): list(partitions)}
-    found: dict[tuple[str, str], list[TopicPartition]] = {}
+    groups: dict[tuple[str, str], list[TopicPartition]] = {}
     for name in partitions:
         template = detail[name]
         text = (template, "") if _NAME in template else (template.replace(str(name), _NAME), _NAME)
-        found.setdefault(text, []).append(name)
-    return found
+        groups.setdefault(text, []).append(name)
+    return groups
 
 
 def _to_json(partitions: Collection[TopicPartition]) -> str:

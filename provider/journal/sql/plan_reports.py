@@ -63,8 +63,8 @@ class PlanReports:
         lasts = _plan.c.expires_ms.is_(None) | (_plan.c.expires_ms > now_ms())
         waiting = self.database.cluster_condition(_plan) & unanswered & lasts
         with self.database.read_connection() as connection:
-            found = connection.execute(sa.select(now_ms() - sa.func.min(_plan.c.asked_ms)).where(waiting)).scalar()
-        return max(int(found or 0), 0)
+            wait_ms = connection.execute(sa.select(now_ms() - sa.func.min(_plan.c.asked_ms)).where(waiting)).scalar()
+        return max(int(wait_ms or 0), 0)
 
     def put_progress(self, report: ProgressReport, fence: Fence | None = None, *, every_ms: int = 0) -> None:
         """Store the progress of a plan, now, with another point in its series.
@@ -105,7 +105,7 @@ def without_details() -> list[sa.ColumnElement[Any]]:
 
 def plan_from_row(row: Columns) -> PlanReport:
     """Return the plan in a row of `steward_plan`, with or without the loads of the brokers."""
-    plain = {each.name: row[each.name] for each in fields(PlanReport) if each.name not in {"approval", "proof"}}
+    plain = {column.name: row[column.name] for column in fields(PlanReport) if column.name not in {"approval", "proof"}}
     plain["published_ms"] = row["published_ms"] or None
     return PlanReport(**plain, approval=_approval(row), proof=_proof_from_row(row))
 
@@ -114,7 +114,9 @@ def _proof_from_row(row: Columns) -> ProofSummary | None:
     proof: ProofSummary | None = row["proof"]
     if proof is None:
         return None
-    left, racks = (tuple(LeftPartition(*each) for each in several) for several in (proof.left, proof.rack_left))
+    left, racks = (
+        tuple(LeftPartition(*partition) for partition in partitions) for partitions in (proof.left, proof.rack_left)
+    )
     return replace(proof, brokers=tuple(row.get("brokers") or ()), left=left, rack_left=racks)
 
 
@@ -134,4 +136,4 @@ def _approval(row: Columns) -> ApprovalReport | None:
 
 def progress_from_row(row: Columns) -> ProgressReport:
     """Return the progress in a row of `steward_progress`."""
-    return ProgressReport(**{each.name: row[each.name] for each in fields(ProgressReport)})
+    return ProgressReport(**{column.name: row[column.name] for column in fields(ProgressReport)})

@@ -16,7 +16,7 @@ from kafka_steward.journal.sql.database import Database
 from kafka_steward.journal.sql.dialect import now_ms
 
 _plan, _progress = tables.plan, tables.progress
-_COLUMNS = [_plan.c[each.name] for each in fields(PlanRecord)]
+_COLUMNS = [_plan.c[column.name] for column in fields(PlanRecord)]
 _UNFINISHED = [status for status in PlanStatus if not status.finished]
 _OLDEST_FIRST = (_plan.c.listed_ms, _plan.c.digest)
 
@@ -33,7 +33,8 @@ def select_polled(cluster_id: str, *columns: sa.ColumnElement[Any]) -> list[sa.S
     # Not one condition with `or`, for which SQLite would read all plans: each of the two has its index.
     unfinished = _plan.c.status.in_(_UNFINISHED)
     cancelled = _plan.c.cancel.is_not(None) & _plan.c.ended_ms.is_not(None)
-    return [sa.select(*columns).where((_plan.c.cluster_id == cluster_id) & each) for each in (unfinished, cancelled)]
+    mine = _plan.c.cluster_id == cluster_id
+    return [sa.select(*columns).where(mine & condition) for condition in (unfinished, cancelled)]
 
 
 class PlanTable:
@@ -52,25 +53,25 @@ class PlanTable:
     def unfinished(self, *, or_cancelled: bool = False) -> list[PlanRecord]:
         """Return the plans that have not ended, and with `or_cancelled` all that a user cancelled; the oldest first."""
         known, viewed = self._known, self._viewed()
-        if viewed is None or set(viewed) != {(each.digest, each.revision, each.published_ms) for each in known}:
+        if viewed is None or set(viewed) != {(record.digest, record.revision, record.published_ms) for record in known}:
             rows = self._read(sa.union_all(*select_polled(self.database.cluster_id, *_COLUMNS)))
-            self._known = known = sorted(rows, key=lambda each: (each.published_ms, each.digest))
-        return [each for each in known if or_cancelled or not each.status.finished]
+            self._known = known = sorted(rows, key=lambda record: (record.published_ms, record.digest))
+        return [record for record in known if or_cancelled or not record.status.finished]
 
     def latest(self, n: int) -> list[PlanRecord]:
         """Return the `n` most recently published plans, the newest first."""
-        newest_first = (each.desc() for each in _OLDEST_FIRST)
+        newest_first = (column.desc() for column in _OLDEST_FIRST)
         return self._read(sa.select(*_COLUMNS).where(self._mine() & _published()).order_by(*newest_first).limit(n))
 
     def by_source(self) -> dict[str, list[str]]:
         """Return the digests of the plans, ended or not, that each document requested; the oldest first."""
         query = sa.select(_plan.c.digest, _plan.c.sources).where(self._mine() & (_plan.c.sources != ()))
-        found: dict[str, list[str]] = {}
+        digests: dict[str, list[str]] = {}
         with self.database.read_connection() as connection:
             for digest, sources in connection.execute(query.order_by(*_OLDEST_FIRST)):
                 for source in sources:
-                    found.setdefault(source, []).append(digest)
-        return found
+                    digests.setdefault(source, []).append(digest)
+        return digests
 
     def digests(self) -> list[str]:
         """Return the digests of all plans, published or proposed, sorted."""
@@ -189,7 +190,7 @@ def _published() -> sa.ColumnElement[bool]:
 
 
 def _values(record: PlanRecord) -> dict[str, Any]:
-    return {each.name: getattr(record, each.name) for each in fields(PlanRecord)}
+    return {column.name: getattr(record, column.name) for column in fields(PlanRecord)}
 
 
 def _times(status: PlanStatus | None, begun: Any, ended: Any) -> dict[str, Any]:

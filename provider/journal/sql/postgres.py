@@ -193,7 +193,7 @@ DIALECT = Postgres()
 
 def _unknown_parameters(names: Collection[str]) -> list[str]:
     """Return the elements of `names` that are not connection parameters of libpq, sorted."""
-    return sorted(set(names) - {each.keyword.decode() for each in pq.Conninfo.get_defaults()})
+    return sorted(set(names) - {parameter.keyword.decode() for parameter in pq.Conninfo.get_defaults()})
 
 
 def _check_parameter(conn_id: str, name: str, value: Any) -> str:

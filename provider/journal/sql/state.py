@@ -41,9 +41,9 @@ class StateTable:
         """Return rows, as specified by `State.select`."""
         view = self._views.current
         if view is not None and all(noun not in view.LEFT_OUT for noun, _ in wanted):
-            found = view.select(wanted)
-            if all(view.is_complete(row.text) for row in found):
-                return found
+            rows = view.select(wanted)
+            if all(view.is_complete(row.text) for row in rows):
+                return rows
         conditions = [(_state.c.noun == noun) & (True if key is None else _state.c.key == key) for noun, key in wanted]
         query = sa.select(*_COLUMNS).where(self._mine() & sa.or_(*conditions)).order_by(_state.c.noun, _state.c.key)
         with self._database.read_connection() as connection:
@@ -97,8 +97,8 @@ class StateTable:
         values = {"value": text, "revision": _state.c.revision + 1, "at_ms": now_ms()}
         update = sa.update(_state).where(this & (_state.c.created_id == row.created_id) & same).values(values)
         with self._database.write_transaction() as connection:
-            found: Any = self._database.dialect.change_and_return(connection, update, _COLUMNS, this)
-        return None if found is None else StoredRow(*found)
+            changed: Any = self._database.dialect.change_and_return(connection, update, _COLUMNS, this)
+        return None if changed is None else StoredRow(*changed)
 
     def purge(self, noun: str, before_ms: int) -> None:
         """Delete old rows, as specified by `State.purge`."""
@@ -108,15 +108,15 @@ class StateTable:
 
     def _compare(self, connection: sa.Connection, noun: str, seen: Mapping[str, StoredRow | None]) -> int | None:
         """Return the time if the rows with these keys are as they were seen; otherwise None."""
-        at_ms, found = 0, dict[str, StoredRow]()
+        at_ms, stored = 0, dict[str, StoredRow]()
         for some in split_into_batches(list(seen)):
             these = self._mine() & (_state.c.noun == noun) & _state.c.key.in_(some)
             # The clock comes with the rows, and alone if there are none.
             query = sa.select(now_ms(), *_COLUMNS).select_from(_ONE.outerjoin(_state, these))
             rows: Sequence[Any] = connection.execute(query).all()
             at_ms = rows[0][0]
-            found |= {row[2]: StoredRow(*row[1:]) for row in rows if row[1] is not None}
-        are_same = all(row.is_same(found.get(key)) if row else key not in found for key, row in seen.items())
+            stored |= {row[2]: StoredRow(*row[1:]) for row in rows if row[1] is not None}
+        are_same = all(row.is_same(stored.get(key)) if row else key not in stored for key, row in seen.items())
         return at_ms if are_same else None
 
     def _mine(self) -> sa.ColumnElement[bool]:

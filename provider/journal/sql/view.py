@@ -67,8 +67,8 @@ class View:
 
     def select(self, wanted: Collection[tuple[str, str | None]]) -> list[StoredRow]:
         """Return the rows with one of these nouns and keys; a key of None stands for all."""
-        found = (row for row in self.rows if (row.noun, row.key) in wanted or (row.noun, None) in wanted)
-        return sorted(found, key=lambda row: (row.noun, row.key))
+        rows = (row for row in self.rows if (row.noun, row.key) in wanted or (row.noun, None) in wanted)
+        return sorted(rows, key=lambda row: (row.noun, row.key))
 
     @staticmethod
     def covers(path: str) -> bool:
@@ -117,12 +117,12 @@ class Views(OneRead[View]):
             return None
         changes, read_s = self.database.changes_here(), time.monotonic()
         with self.database.read_connection() as connection:
-            found = connection.execute(self._query).all()
-        if len(found) > MOST + 1:
+            answers = connection.execute(self._query).all()
+        if len(answers) > MOST + 1:
             self._crowded_until_s = time.monotonic() + _CROWDED_S
             return None
         of: dict[str, list[Sequence[Any]]] = {"clock": [], "node": [], "state": [], "plan": []}
-        for kind, *values in found:
+        for kind, *values in answers:
             of[kind].append(values)
         nodes = [node_from_row(values[1:]) for values in of["node"]]
         rows = [
@@ -159,7 +159,7 @@ def _columns(
     numbers: Sequence[sa.ColumnElement[Any]] = _NOTHING,
 ) -> list[sa.ColumnElement[Any]]:
     named = {"kind": sa.literal_column(f"'{kind}'"), "noun": noun, "path": path, "text": text}
-    named |= {each.name: column for each, column in zip(NODE_COLUMNS[2:], numbers, strict=True)}
+    named |= {slot.name: column for slot, column in zip(NODE_COLUMNS[2:], numbers, strict=True)}
     return [column.label(name) for name, column in named.items()]
 
 

@@ -24,7 +24,7 @@ _KEPT_MS = 7 * 86_400_000
 
 def values_of(report: Any) -> dict[str, Any]:
     """Return the fields of a report by name, as its columns take them."""
-    return {each.name: getattr(report, each.name) for each in fields(report)}
+    return {column.name: getattr(report, column.name) for column in fields(report)}
 
 
 @dataclass
@@ -73,7 +73,7 @@ class WatchReports:
             known = {row["broker"]: row for row in connection.execute(sa.select(*columns).where(mine)).mappings()}
             at_ms = connection.execute(sa.select(now_ms())).scalar_one()
             connection.execute(sa.delete(table).where(mine))
-            rows = [_broker_row(each, known.get(each.broker, {}), at_ms) for each in brokers]
+            rows = [_broker_row(broker, known.get(broker.broker, {}), at_ms) for broker in brokers]
             if rows:
                 connection.execute(sa.insert(table), [{"cluster_id": database.cluster_id, **row} for row in rows])
 
@@ -84,15 +84,15 @@ class WatchReports:
         with self.database.read_connection() as connection:
             return {broker: rack for broker, rack in connection.execute(query) if rack is not None}
 
-    def put_documents(self, found: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    def put_documents(self, by_kind: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         """Store the documents of each kind that have changed since this process stored them last."""
-        changed = {kind: several for kind, several in found.items() if self._written.get(kind) != several}
+        changed = {kind: documents for kind, documents in by_kind.items() if self._written.get(kind) != documents}
         if not changed:
             return
         with self.database.report_transaction("The documents") as connection:
-            for kind, several in changed.items():
-                values = {"kind": kind, "at_ms": now_ms(), "count": len(several)}
-                values["documents"] = [dict(each) for each in several[:MOST_DOCUMENTS]]
+            for kind, documents in changed.items():
+                values = {"kind": kind, "at_ms": now_ms(), "count": len(documents)}
+                values["documents"] = [dict(document) for document in documents[:MOST_DOCUMENTS]]
                 self.database.put_row(connection, tables.document, values)
             self._written |= changed
 
@@ -106,12 +106,12 @@ def _broker_row(report: BrokerReport, known: Columns, at_ms: int) -> dict[str, A
 
 def check_from_row(row: Columns) -> CheckReport:
     """Return the report in a row of `steward_watch_check`."""
-    return CheckReport(**{each.name: row[each.name] for each in fields(CheckReport)})
+    return CheckReport(**{column.name: row[column.name] for column in fields(CheckReport)})
 
 
 def broker_from_row(row: Columns) -> BrokerReport:
     """Return the report in a row of `steward_broker`."""
-    return BrokerReport(**{each.name: row[each.name] for each in fields(BrokerReport)})
+    return BrokerReport(**{column.name: row[column.name] for column in fields(BrokerReport)})
 
 
 def documents_from_row(row: Columns) -> DocumentReport:

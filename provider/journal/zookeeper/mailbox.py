@@ -81,10 +81,10 @@ class ZkMailbox(OneRead[float]):
         if node is None:
             self._refuse_without_kafka(cluster_id)
             return
-        found = read_fields(_CLUSTER, node.data).text("id")
-        if found != cluster_id:
+        owner = read_fields(_CLUSTER, node.data).text("id")
+        if owner != cluster_id:
             raise WrongCluster(
-                f"{self._options.place} belongs to cluster {found}, and this is {cluster_id}; "
+                f"{self._options.place} belongs to cluster {owner}, and this is {cluster_id}; "
                 "correct the setting zookeeper: it is the brokers' zookeeper.connect, chroot included."
             )
 
@@ -119,13 +119,13 @@ class ZkMailbox(OneRead[float]):
     def children(self, path: str) -> list[str]:
         """Return the names of children, as specified by `Mailbox.children`."""
         try:
-            found: list[str] | None = self._result_or_none(partial(self._request_children, path), path)
+            names: list[str] | None = self._result_or_none(partial(self._request_children, path), path)
         except JournalError as error:
             # A node of other clients must not hide the rest; one of our own must not be taken for empty.
             if isinstance(error.__cause__, NoAuthError) and path not in ROOTS:
                 return []
             raise
-        return sorted(found or ())
+        return sorted(names or ())
 
     def read(self, paths: Sequence[str]) -> list[Node | None]:
         """Return the documents at several paths, as specified by `Mailbox.read`, concurrently.
@@ -140,7 +140,7 @@ class ZkMailbox(OneRead[float]):
         self._here.view = None
         data = {validate_path(path): encode_data(path, text) for path, text in texts.items()}
         known = {node.path: node.version for node in seen}
-        written = self._create({path: each for path, each in data.items() if path not in known})
+        written = self._create({path: encoded for path, encoded in data.items() if path not in known})
         changes = [
             (path, partial(_request_change, path, data[path], version))
             for path, version in known.items()

@@ -143,9 +143,9 @@ class CloseNodesRequest:
             batch = wanted[start : start + _AT_ONCE]
             answers = self._results_or_none([self._client.get_acls_async(path) for path in batch])
             opened = [
-                (path, found[1])
-                for path, found in zip(batch, answers, strict=True)
-                if found is not None and _is_open_acl(found[0])
+                (path, answer[1])
+                for path, answer in zip(batch, answers, strict=True)
+                if answer is not None and _is_open_acl(answer[0])
             ]
             whole = [path for path, stat in opened if self._is_closed_below(path, stat) and self._spend_allowance()]
             changed = self._results_or_none([self._client.set_acls_async(path, self._acl) for path in whole])
@@ -167,7 +167,7 @@ class CloseNodesRequest:
 
     def _results_or_none(self, asked: Sequence[Any]) -> list[Any]:
         """Return the result of each request; None for a node that is missing or that we may not change."""
-        return [self._result_or_none(each) for each in asked]
+        return [self._result_or_none(request) for request in asked]
 
     def _result_or_none(self, asked: Any) -> Any:
         with suppress(NoNodeError, NoAuthError):
@@ -284,7 +284,7 @@ class PipelinedRequests:
     def get(self, timeout: float) -> list[Any]:
         """Return all results within `timeout` seconds. Raises kazoo's first error that is not one of `EXPECTED`."""
         deadline = time.monotonic() + timeout
-        return [_result_or_error(each, max(0.0, deadline - time.monotonic())) for each in self._asked]
+        return [_result_or_error(request, max(0.0, deadline - time.monotonic())) for request in self._asked]
 
 
 def _result_or_error(asked: Any, timeout: float) -> Any:
@@ -310,7 +310,7 @@ class _SecretsFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to log the record."""
         given = record.args if isinstance(record.args, tuple) else ()
-        return record.levelno >= logging.DEBUG and not any(isinstance(each, Auth) for each in given)
+        return record.levelno >= logging.DEBUG and not any(isinstance(argument, Auth) for argument in given)
 
 
 #: A separate logger, so that the filter does not affect other kazoo clients in this process.
@@ -345,14 +345,14 @@ def start_client(options: ZooKeeperOptions) -> Any:
 
 def _enter_chroot(client: Any, options: ZooKeeperOptions) -> None:
     try:
-        found = client.exists_async(options.chroot).get(timeout=options.timeout_s)
+        stat = client.exists_async(options.chroot).get(timeout=options.timeout_s)
     except ValueError as error:  # an invalid path
         raise SettingError(
             f"The setting zookeeper is {options.hosts}, whose chroot is not a path ({error})."
         ) from error
     except NoAuthError as error:
         raise forbidden_error(f"ZooKeeper at {options.servers}", f"read the chroot {options.chroot}") from error
-    if found is None:
+    if stat is None:
         raise SettingError(
             f"The chroot {options.chroot} does not exist in ZooKeeper at {options.servers}; correct the setting "
             "zookeeper, which is the brokers' zookeeper.connect, or create that node if no Kafka cluster uses it."

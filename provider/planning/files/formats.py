@@ -223,9 +223,9 @@ def spared_brokers(brokers: pa.Table, partitions: pa.Table) -> list[int]:
     the others are too few for the largest replication factor, or lack a rack.
     """
     rows = [row for row in brokers.to_pylist() if row["state"] in ("live", "new") and not row["cordoned"]]
-    others = [row for row in rows if not row["disk_failed"]]
-    enough = len(others) >= (pc.max(partitions.column("target_rf")).as_py() or 0)
-    racks = {row["rack"] for row in others}
+    whole = [row for row in rows if not row["disk_failed"]]
+    enough = len(whole) >= (pc.max(partitions.column("target_rf")).as_py() or 0)
+    racks = {row["rack"] for row in whole}
     return sorted(row["broker"] for row in rows if row["disk_failed"] and row["rack"] in racks) if enough else []
 
 

@@ -93,7 +93,7 @@ def parse_directories(document: Any) -> dict[Replica, str]:
     """
     entries = zip(parse_reassignment(document).items(), document["partitions"], strict=True)
     named = (directories_by_replica(name, replicas, entry.get("log_dirs")) for (name, replicas), entry in entries)
-    return {replica: path for each in named for replica, path in each.items()}
+    return {replica: path for directories in named for replica, path in directories.items()}
 
 
 def directories_by_replica(

@@ -212,13 +212,13 @@ def _measure_racks(candidate: CandidatePlan, problem: Problem) -> tuple[dict[str
     after = judge(candidate.row, candidate.broker, live=remaining, able=remaining & ~brokers.cordoned)
     after = np.where(rows.moving, before, after)
     why = np.where(after == RackRule.BROKEN, _reasons_to_leave_racks(candidate, problem), after)
-    found = [(reason, np.flatnonzero(why == reason)) for reason in RackRule if reason > RackRule.BROKEN]
+    left_rows = [(reason, np.flatnonzero(why == reason)) for reason in RackRule if reason > RackRule.BROKEN]
     counts = {
         "rack_violations_before": int((before == RackRule.BROKEN).sum()),
         "rack_violations_after": int((after == RackRule.BROKEN).sum()),
-        **{f"{_RACK_LEFT}{reason.word}": len(at) for reason, at in found},
+        **{f"{_RACK_LEFT}{reason.word}": len(at) for reason, at in left_rows},
     }
-    first = [(reason.word, row) for reason, at in found for row in at[:NAMED].tolist()]
+    first = [(reason.word, row) for reason, at in left_rows for row in at[:NAMED].tolist()]
     return counts, [(rows.topics[rows.topic[row]], int(rows.number[row]), word) for word, row in first]
 
 
@@ -237,9 +237,9 @@ def _reasons_to_leave_racks(candidate: CandidatePlan, problem: Problem) -> Ints:
         RackRule.OUT_OF_SYNC: candidate.disposition == Disposition.OUT_OF_SYNC,
         RackRule.BUDGET: mendable,
     }
-    other = RackRule.EXCLUDED_BROKERS if options.balance == "racks" else RackRule.OTHER_GOAL
+    otherwise = RackRule.EXCLUDED_BROKERS if options.balance == "racks" else RackRule.OTHER_GOAL
     reasons |= {} if options.balance == "racks" else {RackRule.MOVED: moved}
-    return np.select(list(reasons.values()), [reason.value for reason in reasons], other.value)
+    return np.select(list(reasons.values()), [reason.value for reason in reasons], otherwise.value)
 
 
 def _lost_racks(brokers: Brokers) -> list[int]:
@@ -345,7 +345,11 @@ def _racks_left(measures: Measures) -> dict[str, Any]:
     """Return how many partitions break the rack rule after the plan, by reason, and the first few of each."""
     every = {reason.word: measures.counts.get(f"{_RACK_LEFT}{reason.word}", 0) for reason in RackRule}
     counts = {word: count for word, count in every.items() if count}
-    first = [each for word in counts for each in sorted(each for each in measures.rack_left if each[2] == word)[:NAMED]]
+    first = [
+        partition
+        for word in counts
+        for partition in sorted(partition for partition in measures.rack_left if partition[2] == word)[:NAMED]
+    ]
     names = ("topic", "partition", "reason")
     return {"counts": counts, "first": [dict(zip(names, values, strict=True)) for values in first]}
 
