@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException
@@ -43,34 +43,38 @@ class SendAlertsOperator(StewardOperator):
         """Send the alerts."""
         try:
             with self.open_journal(context) as journal:
-                told = self._send_recorded(journal, context)
+                sentences = self._send_recorded(journal, context)
         except StewardError as error:
             self.log.warning("The journal cannot be read: %s", printable(str(error)))
-            told = self._send_unrecorded(context)
-            if not told:
+            sentences = self._send_unrecorded(context)
+            if not sentences:
                 raise
-        if not told:
+        if not sentences:
             skip_downstream(self, context, "People know of everything that the watch has found.")
-        return told
+        return sentences
 
     def _send_recorded(self, journal: Journal, context: Context) -> list[str]:
         from kafka_steward.execution.watch.alerts import list_untold, record_told
 
-        told = []
+        sentences = []
         for alert in list_untold(journal):
             event, facts = _facts_of(alert)
             self._send(context, event, {**facts, "cluster_id": journal.cluster_id})
             record_told(journal, alert)
-            told.append(facts["sentence"])
-        return told
+            sentences.append(facts["sentence"])
+        return sentences
 
     def _send_unrecorded(self, context: Context) -> list[str]:
-        told = []
-        for found in _unrecorded_alerts(self.conn_id, context):
-            facts = {"sentence": str(found.get("sentence", "")), "subject": str(found.get("subject", ""))}
-            self._send(context, str(found.get("kind")), facts)
-            told.append(facts["sentence"])
-        return told
+        alerts: dict[str, Mapping[str, Any]] = {}
+        for payload in event_payloads(self.conn_id, context):
+            # A run may have consumed several events about one alert: the newest counts.
+            alerts |= {str(alert.get("subject")): alert for alert in payload.get("unrecorded") or ()}
+        sentences = []
+        for alert in alerts.values():
+            facts = {"sentence": str(alert.get("sentence", "")), "subject": str(alert.get("subject", ""))}
+            self._send(context, str(alert.get("kind")), facts)
+            sentences.append(facts["sentence"])
+        return sentences
 
     def _send(self, context: Context, event: str, facts: Mapping[str, Any]) -> None:
         self.log.info("%s: %s", printable(event), printable(str(facts["sentence"])))
@@ -88,10 +92,3 @@ def _facts_of(alert: Row[str, AlertRecord]) -> tuple[str, dict[str, Any]]:
     if record.ended_ms is None:
         return kind, {**facts, "at_ms": record.notified_ms or record.since_ms}
     return "recovered", {**facts, "of": kind, "sentence": f"It is over: {record.sentence}", "at_ms": record.ended_ms}
-
-
-def _unrecorded_alerts(conn_id: str, context: Context) -> Sequence[Mapping[str, Any]]:
-    found: dict[str, Mapping[str, Any]] = {}
-    for payload in event_payloads(conn_id, context):
-        found |= {str(each.get("subject")): each for each in payload.get("unrecorded") or ()}
-    return list(found.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator, HITLOperator
@@ -151,7 +151,8 @@ class ApprovePlanOperator(LinkedToPlan, ApprovalOperator):
             reason = f"nobody answered within {self.response_timeout}"
         message = f"{'Approved' if approved else 'Rejected'} by {name or 'nobody'}{reason and f': {reason}'}"
         self.log.info("%s", printable(message))
-        given = Approval(digest, name, reason or None, _to_epoch_ms(answer["responded_at"]))
+        at = answer["responded_at"]
+        given = Approval(digest, name, reason or None, None if at is None else int(at.timestamp() * 1000))
         if not approved:
             self._record_rejection(context, given)
         return _answer_result(self._record_approval(context, given), approved=True, asked=True)
@@ -247,10 +248,6 @@ class ApprovePlanOperator(LinkedToPlan, ApprovalOperator):
 def _answer_result(given: Approval, *, approved: bool, asked: bool) -> dict[str, Any]:
     facts = {"person": given.person, "reason": given.reason or "", "answered_ms": given.answered_ms}
     return {"digest": given.plan, "approved": approved, "asked": asked, **facts}
-
-
-def _to_epoch_ms(when: datetime | None) -> int | None:
-    return None if when is None else int(when.timestamp() * 1000)
 
 
 def parse_approvers(given: Approvers) -> list[HITLUser] | None:

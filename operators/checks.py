@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_steward.escaping import printable
@@ -261,11 +260,11 @@ class ProbeWorkspaceOperator(StewardOperator):
         from kafka_steward.doctor.planning import probe_workspace
 
         hook = hook_of(self, context)
-        found = probe_workspace(lambda: hook.workspace, self.marker).to_json()
+        worker = probe_workspace(lambda: hook.workspace, self.marker).to_json()
         self.defer(
             trigger=ProbeWorkspaceTrigger(self.conn_id, self.marker, hook.overrides),
             method_name="finish",
-            kwargs={"worker": found},
+            kwargs={"worker": worker},
         )
 
     def finish(

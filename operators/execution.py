@@ -79,9 +79,9 @@ class PlanExecutionOperator(LinkedToPlan, StewardOperator):
         """
 
         def hook(before: ClusterSession | None) -> StewardHook:
-            found = hook_of(self, context)
-            found.expected_origin = found.expected_origin if before is None else before.origin
-            return found
+            fresh = hook_of(self, context)
+            fresh.expected_origin = fresh.expected_origin if before is None else before.origin
+            return fresh
 
         with closing(FreshConnections(hook, open_session, reread_s=self._reread_s)) as connections:
             yield connections

@@ -120,10 +120,10 @@ class FindFailuresOperator(StewardOperator):
 
         who = actor_of(context)
         detector = FailureDetector(opened.cluster, opened.journal, opened.settings, who)
-        found = detector.poll(announce=False, named=self.brokers or ())
+        verdict = detector.poll(announce=False, named=self.brokers or ())
         # Without a watch, it is a run of heal that pauses the plan before it, and takes back what that one left.
         run_chores(ClusterContext(opened.cluster, opened.journal, opened.settings, who))
-        return found
+        return verdict
 
     def _overruled_bounds(self, opened: ClusterSession, verdict: DetectionResult, context: Context) -> str:
         """Return which parameters of this run keep its failures from being an outage; empty if none has to."""

@@ -43,5 +43,5 @@ class LinkedToPlan:
 
 def _digest_of(plan: Any) -> str:
     """Return the digest in a task's result, or the digest itself; empty for a folder's URI, and for anything else."""
-    found = plan.get("digest") if isinstance(plan, Mapping) else plan
-    return str(found) if is_digest(found) else ""
+    digest = plan.get("digest") if isinstance(plan, Mapping) else plan
+    return str(digest) if is_digest(digest) else ""

@@ -174,16 +174,16 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
 
         plan = read_plan(uri)
         _check_plan(snapshot, plan)
-        found, page_digest = self._plan_result(uri, plan, snapshot), self._write_page(uri, plan, snapshot, context)
-        return {**found, "page_digest": page_digest}
+        facts, page_digest = self._plan_result(uri, plan, snapshot), self._write_page(uri, plan, snapshot, context)
+        return {**facts, "page_digest": page_digest}
 
-    def _configure_spark(self, found: SparkCluster, uri: str) -> SparkCluster:
+    def _configure_spark(self, cluster: SparkCluster, uri: str) -> SparkCluster:
         """Return the Spark with this task's own archive, if any, after all that can be known is checked.
 
         The arguments of the task have precedence over the connection's extra.
         """
         # The Python of this machine already has the contents of the archive.
-        spark = replace(found, archive=None if found.is_local else self.archive or found.archive)
+        spark = replace(cluster, archive=None if cluster.is_local else self.archive or cluster.archive)
         self._conn_id = spark.conn_id
         if spark.is_connect:
             self._refuse_vain_arguments(spark)
@@ -255,7 +255,7 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
         return write_plan_page(uri, plan, snapshot, rates=rates, connection=tools_connection(hook))
 
     def _plan_result(self, uri: str, plan: PlanFolder, snapshot: SnapshotFolder) -> dict[str, Any]:
-        from kafka_steward.execution.plans.report import partitions_in_need
+        from kafka_steward.execution.plans.report import held_sentence, partitions_in_need, racks_sentence
 
         self.linked_plan, proof = plan.digest, plan.proof
         numbers = {name: proof.get(name) for name in ("replicas_moved", "bytes_moved", "lower_bound")}
@@ -270,14 +270,9 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
         for note in (proof.get("notes") or ())[:_NOTES_LOGGED]:
             self.log.info("%s", printable(str(note)))
         counts = {"partitions": len(plan.moves), "unplaced": unplaced, "log_dirs_failed": disks}
-        return {"uri": uri, "digest": plan.digest, **numbers, **counts, "nothing": _nothing_sentence(plan)}
-
-
-def _nothing_sentence(plan: PlanFolder) -> str:
-    """Return why a plan without moves may not be the whole truth; empty for any other."""
-    from kafka_steward.execution.plans.report import held_sentence, racks_sentence
-
-    return "" if plan.moves else " ".join(filter(None, [held_sentence(plan.proof), racks_sentence(plan.proof)]))
+        # A plan without moves may not be the whole truth: it may leave partitions that need a change.
+        nothing = "" if plan.moves else " ".join(filter(None, [held_sentence(proof), racks_sentence(proof)]))
+        return {"uri": uri, "digest": plan.digest, **numbers, **counts, "nothing": nothing}
 
 
 def _default_conf(spark: SparkCluster, env: Mapping[str, str]) -> dict[str, str]:
@@ -383,5 +378,5 @@ def _job_failure(file: Path, last: str) -> PlanningFailed:
 def _last_job_message(error: Exception) -> str:
     """Return the last line that is not from Spark's own log: the job's message, or the exception that ended it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = [line for line in lines if not (_LOG_LINE.match(line) or line.startswith("WARNING: "))]  # Java's own
-    return (said or lines or [type(error).__name__])[-1]
+    messages = [line for line in lines if not (_LOG_LINE.match(line) or line.startswith("WARNING: "))]  # Java's own
+    return (messages or lines or [type(error).__name__])[-1]

@@ -7,7 +7,6 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
-from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_steward.errors import StewardError
@@ -176,7 +175,7 @@ class CancelReassignmentOperator(PlanExecutionOperator):
                 opened.journal,
                 digest,
                 who=who,
-                reason=self._cancel_reason(who.person),
+                reason=str(self.reason or (f"requested by {who.person}" if who.person else "no reason was given")),
                 scope=scope,
                 even_if_disabled=bool(self.even_if_disabled),
             )
@@ -203,33 +202,32 @@ class CancelReassignmentOperator(PlanExecutionOperator):
                 f"The rollback of plan {digest[:12]} was itself cancelled or abandoned: {rollback.reason}",
                 for_good=True,
             )
-        found = self._verify_undone(opened, digest)
-        self.log.info("%s", printable(found["sentence"]))
+        outcome = self._verify_undone(opened, digest)
+        self.log.info("%s", printable(outcome["sentence"]))
         for kind in ("left_alone", "skipped", "changed_since"):
-            for each in found[kind]:
-                message = f"{each['topic']}-{each['partition']}, {kind.replace('_', ' ')}: {each['why']}"
+            for entry in outcome[kind]:
+                message = f"{entry['topic']}-{entry['partition']}, {kind.replace('_', ' ')}: {entry['why']}"
                 self.log.warning("%s", printable(message))
-        notify(self.on_cancelled, context, "rolled_back" if found["status"] == "rolled_back" else "cancelled", found)
-        return found
+        notify(
+            self.on_cancelled, context, "rolled_back" if outcome["status"] == "rolled_back" else "cancelled", outcome
+        )
+        return outcome
 
     def _verify_undone(self, opened: ClusterSession, digest: str) -> dict[str, Any]:
         from kafka_steward.execution.plans.undo_verification import poll_until_undone, verify_undone
 
         within_s = self.verify_timeout.total_seconds()
-        found = poll_until_undone(
+        verification = poll_until_undone(
             lambda: verify_undone(opened.cluster, opened.journal, digest),
             self._wait_unless_killed,
             say=lambda message: self.log.info("%s", printable(message)),
             within_s=within_s,
         )
-        if not found.ok:
-            raise AirflowException(printable(f"The original state is not restored: {found.sentence}"))
-        for each in found.returned:
-            self.log.info("%s", printable(each.sentence))
-        return found.to_json()
-
-    def _cancel_reason(self, person: str | None) -> str:
-        return str(self.reason or (f"requested by {person}" if person else "no reason was given"))
+        if not verification.ok:
+            raise AirflowException(printable(f"The original state is not restored: {verification.sentence}"))
+        for partition in verification.returned:
+            self.log.info("%s", printable(partition.sentence))
+        return verification.to_json()
 
 
 class RollbackReassignmentOperator(CancelReassignmentOperator):

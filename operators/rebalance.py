@@ -44,12 +44,12 @@ class ClaimEmptyBrokersOperator(StewardOperator):
             return {"operation": self.operation, "brokers": [], "sentence": "A user started this run."}
         with self.open(context) as opened:
             run = f"{context['ti'].dag_id}/{context['ti'].run_id}"
-            found = claim_empty_brokers(opened.cluster, opened.journal, opened.settings, run)
-        if not found.brokers:
-            skip_downstream(self, context, found.sentence)
-        self.log.info("%s", printable(found.sentence))
-        operation = "expand" if found.empty else "rebalance"
-        return {"operation": operation, "brokers": list(found.brokers), "sentence": found.sentence}
+            claimed = claim_empty_brokers(opened.cluster, opened.journal, opened.settings, run)
+        if not claimed.brokers:
+            skip_downstream(self, context, claimed.sentence)
+        self.log.info("%s", printable(claimed.sentence))
+        operation = "expand" if claimed.empty else "rebalance"
+        return {"operation": operation, "brokers": list(claimed.brokers), "sentence": claimed.sentence}
 
 
 class PlanRebalanceOperator(PlanReassignmentOperator):

@@ -133,19 +133,19 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
         with self.open(context) as opened:
             ended = _read_ended_plan(opened, str(known.get("digest")))
             if self.verify == "outcome":
-                event, found = "done", self._report_plan(opened, ended)
+                event, report = "done", self._report_plan(opened, ended)
             elif self.verify == "heal":
-                event, found = self._report_heal(opened, ended)
+                event, report = self._report_heal(opened, ended)
             else:
-                event, found = self._report_fill(opened, ended, context)
+                event, report = self._report_fill(opened, ended, context)
             may_leave = self.verify == "heal" and not opened.settings.fail_incomplete_heal
         numbers = {**self._count_moved(ended), "lower_bound": known.get("lower_bound", 0)}
-        facts = {"digest": known.get("digest"), "status": self._final_status(ended), **numbers, **found}
+        facts = {"digest": known.get("digest"), "status": self._final_status(ended), **numbers, **report}
         self.log.info("%s", printable(facts["sentence"]))
         for name, why in facts.get("not_done", ()):
             self.log.warning("%s was not moved: %s", printable(name), printable(why))
-        for each in ended.left_alone:
-            self.log.warning("Left alone by the rollback: %s", printable(each.sentence))
+        for skip in ended.left_alone:
+            self.log.warning("Left alone by the rollback: %s", printable(skip.sentence))
         if ended.audit:
             self.log.info("Audit trail of the plan: %s", printable(ended.audit_sentence))
         notify(self.on_not_healable if event == "not_healable" else self.on_done, context, event, facts)
@@ -162,10 +162,10 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
     def _count_moved(self, ended: _EndedPlan) -> dict[str, int | None]:
         if not self.submitted:
             return {"partitions": 0, "replicas_moved": 0}
-        found = None if ended.is_reverted else ended.outcome
+        outcome = None if ended.is_reverted else ended.outcome
         return {
-            "partitions": None if found is None else found.moved,
-            "replicas_moved": None if found is None else found.replicas_placed,
+            "partitions": None if outcome is None else outcome.moved,
+            "replicas_moved": None if outcome is None else outcome.replicas_placed,
         }
 
     def _report_plan(self, opened: ClusterSession, ended: _EndedPlan) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
         return {
             "sentence": sentence,
             "status": status,
-            "not_done": [list(one) for one in left[:_LISTED]],
+            "not_done": [list(entry) for entry in left[:_LISTED]],
             "not_done_count": len(left),
             "empty": None if drained is None else drained.is_empty,
             "audit": sum(ended.audit.values()),
@@ -225,11 +225,11 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
             return None
         until_s = time.monotonic() + _DELETED_WITHIN_S
         while True:
-            found = drain_status(opened.cluster.snapshot(), opened.cluster.log_dirs(brokers), brokers)
-            if found.is_empty or found.assigned or not complete:
-                return found
+            drained = drain_status(opened.cluster.snapshot(), opened.cluster.log_dirs(brokers), brokers)
+            if drained.is_empty or drained.assigned or not complete:
+                return drained
             if time.monotonic() > until_s:
-                raise AirflowException(printable(found.sentence))
+                raise AirflowException(printable(drained.sentence))
             time.sleep(_POLL_S)
 
     def _report_heal(self, opened: ClusterSession, ended: _EndedPlan) -> tuple[str, dict[str, Any]]:
@@ -237,9 +237,13 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
         from kafka_steward.execution.plans.readiness import readiness_of
 
         snapshot = opened.cluster.snapshot()
-        behind = {name for name, each in snapshot.partitions.items() if each.under_replicated}
+        behind = {name for name, partition in snapshot.partitions.items() if partition.under_replicated}
         # With ZooKeeper, the ISR of a partition without a live replica keeps the last one.
-        broken = {name for name, each in snapshot.partitions.items() if each.under_replicated or each.leader is None}
+        broken = {
+            name
+            for name, partition in snapshot.partitions.items()
+            if partition.under_replicated or partition.leader is None
+        }
         gate = readiness_of(snapshot, opened.journal, opened.settings) if broken else None
         repairable = broken - (gate.left_out.keys() if gate else set())
         left = self.submitted["left"] if ended.record is None else ended.record.left
@@ -254,8 +258,8 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
             message += f" {_behind_clause(behind, broken, ended)} Dead brokers: {dead}."
         if gate:
             named = (not ended.cancelled and _left_by(ended)) or set()
-            others = {name: why for name, why in gate.left_out.items() if str(name) not in named}
-            message += replace(gate, left_out=others).left_out_sentence
+            unnamed = {name: why for name, why in gate.left_out.items() if str(name) not in named}
+            message += replace(gate, left_out=unnamed).left_out_sentence
         return "healed" if healed else "not_healable", {
             "sentence": message,
             "cluster_id": snapshot.cluster_id,
@@ -300,7 +304,7 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
 
     def _report_fill(self, opened: ClusterSession, ended: _EndedPlan, context: Context) -> tuple[str, dict[str, Any]]:
         _, pending, missing = reconcile_and_log(self, opened, context)
-        states = Counter(each.state.value for each in pending)
+        states = Counter(replica.state.value for replica in pending)
         verb = "is" if missing == 1 else "are"
         still = f"{counted(missing, 'replica')} {verb} still pending, and {verb} added when brokers join."
         still = still if missing else NOTHING_PENDING
@@ -343,7 +347,7 @@ def _left_by(ended: _EndedPlan) -> set[str] | None:
     proof, outcome = ended.proof, ended.outcome
     if proof is None or outcome is None or len(proof.left) < sum(proof.left_counts.values()):
         return None
-    return {str(TopicPartition(*each[:2])) for each in proof.left} | {name for name, _ in outcome.not_done}
+    return {str(TopicPartition(*partition[:2])) for partition in proof.left} | {name for name, _ in outcome.not_done}
 
 
 def _behind_clause(behind: Collection[TopicPartition], broken: Collection[TopicPartition], ended: _EndedPlan) -> str:
@@ -357,14 +361,14 @@ def _behind_clause(behind: Collection[TopicPartition], broken: Collection[TopicP
     sentence = f"{counted(len(broken), 'partition', 'is', 'are')} still {what}"
     if _left_by(ended) is None or ended.proof is None:
         return f"{sentence}."
-    due = {str(TopicPartition(*each[:2])) for each in ended.proof.left}
+    due = {str(TopicPartition(*partition[:2])) for partition in ended.proof.left}
     due.update(str(row.topic_partition) for row in ended.rows)
-    others = sorted(name for name in broken if str(name) not in due)
-    mine = len(broken) - len(others)
-    if not others:
+    undue = sorted(name for name in broken if str(name) not in due)
+    mine = len(broken) - len(undue)
+    if not undue:
         return f"{sentence}, {'which was' if mine == 1 else 'all of which were'} due."
-    named, due_too = name_some(others, _NAMED), f"{mine} of those due, and " if mine else ""
-    return f"{sentence}: {due_too}{counted(len(others), 'other')} ({named})."
+    named, due_too = name_some(undue, _NAMED), f"{mine} of those due, and " if mine else ""
+    return f"{sentence}: {due_too}{counted(len(undue), 'other')} ({named})."
 
 
 def _placed(outcome: PlanOutcome) -> str:

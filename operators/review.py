@@ -55,14 +55,13 @@ class ReviewPlanOperator(LinkedToPlan, StewardOperator):
         """Log the plan, then return or skip the downstream tasks."""
         facts = review_plan(self, self.plan, plan_only=bool(self.plan_only), mode=self.mode)
         if self.snapshot and (self.plan["partitions"] or self.plan["unplaced"]):
-            self._log_plan_summary()
+            from kafka_steward.execution.plans.report import plan_summary
+
+            page = read_plan_page(self.plan) or plan_summary(
+                read_task_plan(self.plan), read_task_snapshot(self.snapshot)
+            )
+            self.log.info("%s", printable_lines(page))
         return stop_or_go_on(self, facts, context, mode=self.mode, on_not_healable=self.on_not_healable)
-
-    def _log_plan_summary(self) -> None:
-        from kafka_steward.execution.plans.report import plan_summary
-
-        page = read_plan_page(self.plan) or plan_summary(read_task_plan(self.plan), read_task_snapshot(self.snapshot))
-        self.log.info("%s", printable_lines(page))
 
 
 def review_plan(
@@ -90,7 +89,9 @@ def stop_or_go_on(
     if mode and facts["unplaced"]:
         notify(on_not_healable, context, "not_healable", facts)
     context["ti"].xcom_push("return_value", dict(facts))
-    skipped = [each.task_id for each in task.downstream_list if each.trigger_rule == TriggerRule.ALL_SUCCESS]
+    skipped = [
+        downstream.task_id for downstream in task.downstream_list if downstream.trigger_rule == TriggerRule.ALL_SUCCESS
+    ]
     raise DownstreamTasksSkipped(tasks=skipped)
 
 

@@ -97,7 +97,10 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
             with fail_without_retry() if self.require_approval else nullcontext():
                 record = self._publish_plan(opened, context)
             self.linked_plan = record.digest
-            if _is_nothing_left(opened, record):
+            # Not before: it imports Arrow, for which the first snapshot has waited by now.
+            from kafka_steward.execution.plans.rollback import is_cancel_unfinished
+
+            if record.status.finished and not is_cancel_unfinished(opened.journal, record):
                 self.log.info("Nothing is left to do: %s", printable(record.reason))
                 result = _execution_result(
                     record.digest, record.status.value, record.reason, record.partitions, record.left
@@ -198,12 +201,6 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         progress = self.run_or_defer(connections, digest, context, killed=killed, **options)
         status, total = progress.status.value, progress.partitions_total
         return _execution_result(digest, status, progress.sentence, total, progress.left)
-
-
-def _is_nothing_left(opened: ClusterSession, record: PlanRecord) -> bool:
-    from kafka_steward.execution.plans.rollback import is_cancel_unfinished
-
-    return record.status.finished and not is_cancel_unfinished(opened.journal, record)
 
 
 def _check_caught_up(connections: FreshConnections, arguments: Mapping[str, Any]) -> CheckResult:

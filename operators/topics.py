@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Context
-
 from kafka_steward.assignment import counted
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import actor_of
@@ -158,11 +156,11 @@ class FindPendingReplicasOperator(StewardOperator):
         with self.open(context) as opened:
             for sentence in add_deferred_partitions(opened.cluster, opened.journal, actor_of(context)):
                 self.log.info("%s", printable(sentence))
-            snapshot, found, missing = reconcile_and_log(self, opened, context)
+            snapshot, pending_replicas, missing = reconcile_and_log(self, opened, context)
             cordoned = cordoned_brokers(opened.cluster, snapshot.live if missing else ())
             whys = {
                 pending.partition: unfillable_reason(pending, snapshot, cordoned)
-                for pending in found
+                for pending in pending_replicas
                 if not pending.is_obsolete
             }
             able, left = ([name for name, why in whys.items() if bool(why) is of] for of in (False, True))
@@ -185,9 +183,9 @@ def reconcile_and_log(
     from kafka_steward.execution.topics.pending import count_missing, reconcile_pending
 
     snapshot = opened.cluster.snapshot()
-    found = reconcile_pending(opened.cluster, opened.journal, snapshot, actor_of(context))
-    for pending in found[:_NAMED]:
+    pending_replicas = reconcile_pending(opened.cluster, opened.journal, snapshot, actor_of(context))
+    for pending in pending_replicas[:_NAMED]:
         task.log.info("%s: %s", pending.state.value, printable(pending.sentence))
-    if len(found) > _NAMED:
-        task.log.info("And %d more partitions.", len(found) - _NAMED)
-    return snapshot, found, count_missing(found)
+    if len(pending_replicas) > _NAMED:
+        task.log.info("And %d more partitions.", len(pending_replicas) - _NAMED)
+    return snapshot, pending_replicas, count_missing(pending_replicas)

@@ -83,10 +83,10 @@ def announced_restarts(mailbox: Mailbox) -> dict[int, AnnouncedRestart]:
     """
     # A fast clock must not extend an announcement: it is dated by the time at which it was written at the latest.
     return {
-        each.key[0]: AnnouncedRestart(
-            each.node, min(each.document.timestamp_ms, each.node.modified_ms), each.document.expiry_ms
+        entry.key[0]: AnnouncedRestart(
+            entry.node, min(entry.document.timestamp_ms, entry.node.modified_ms), entry.document.expiry_ms
         )
-        for each in RESTARTS.list_valid(mailbox)
+        for entry in RESTARTS.list_valid(mailbox)
     }
 
 
@@ -109,15 +109,16 @@ def expired_announcements(
     Such a restart was too quick to be detected, or never happened. The announcement of a broker that is down is kept,
     because the detection of its failure uses it.
     """
-    grace_ms = _grace_ms(settings)
+    grace_ms = usual_grace_ms(settings)
     over_ms = {
-        broker: each.announced_ms + grace_ms if each.until_ms is None else each.until_ms
-        for broker, each in announced.items()
+        broker: restart.announced_ms + grace_ms if restart.until_ms is None else restart.until_ms
+        for broker, restart in announced.items()
     }
     return {broker: announced[broker] for broker, at_ms in over_ms.items() if broker in live and at_ms <= now_ms}
 
 
-def _grace_ms(settings: Settings) -> int:
+def usual_grace_ms(settings: Settings) -> int:
+    """Return the time that a broker gets to come back unless it states one. Pure."""
     return int(settings.heal_failure_interval * 1000) if settings.heal_failure_interval >= 0 else _USUAL_MS
 
 

@@ -81,6 +81,7 @@ def readable_topic_configs(
     except KafkaRefused as error:
         if len(topics) == 1:
             return {}, {topics[0]: error}
+    # Kafka refuses the request as a whole: the halves show of which topics.
     half = len(topics) // 2
     values, refused = readable_topic_configs(cluster, topics[:half], names, own_only=own_only)
     more_values, more_refused = readable_topic_configs(cluster, topics[half:], names, own_only=own_only)

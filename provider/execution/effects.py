@@ -56,7 +56,7 @@ class AuditedCalls:
         of `call` propagate: the outcome of that batch is then unknown, and the batches after it were not submitted.
         """
         results: dict[Key, ClusterError | None] = {}
-        self._audit.record_intent([entry for several in entries.values() for entry in several])
+        self._audit.record_intent([entry for records in entries.values() for entry in records])
         try:
             # One request each: the fence is read between them.
             for number, keys in enumerate(batches(list(entries))):
@@ -70,7 +70,8 @@ class AuditedCalls:
                     # Also of a call without an answer: it is the slowest of all.
                     self.slowest_call_ms = max(self.slowest_call_ms, self._now_ms() - began_ms)
         finally:
-            self._record_outcomes({key: entries[key] for key in results}, results)
+            outcomes = {key: _outcome_of(error) for key, error in results.items()}
+            self._audit.record_outcomes([(record, *outcomes[key]) for key in results for record in entries[key]])
         return results
 
     def check_fence(self) -> None:
@@ -92,13 +93,6 @@ class AuditedCalls:
             self._audit.record_outcome(together, Outcome.UNKNOWN, str(error))
             self._check_fence_after(keys, late)
             raise
-
-    def _record_outcomes(
-        self, entries: Mapping[Key, Sequence[AuditRecord]], answers: Mapping[Key, ClusterError | None]
-    ) -> None:
-        self._audit.record_outcomes(
-            [(entry, *_outcome_of(answers[key])) for key, several in entries.items() for entry in several]
-        )
 
     def _check_fence_after(self, keys: list[Key], late: Callable[[list[Key]], None] | None) -> None:
         if late is None:

@@ -25,6 +25,7 @@ BEGINS_LATE = "follower.fetch.last.tiered.offset.enable"
 def read_copied_shares(cluster: ClusterPort, snapshot: Snapshot) -> dict[TopicPartition, float]:
     """Return the share of a partition's local bytes that a new replica copies, where that is not all of them."""
     with suppress(ClusterError):  # without the right to read them, all of the local bytes are planned for
+        # All of them: a plan may place a replica on any broker.
         if _begin_late(cluster, snapshot.live) == snapshot.live:
             starts = cluster.log_starts(_led(cluster, snapshot, snapshot.partitions.keys()))
             return {name: start.share_after_tiered for (name, _), start in starts.items()}
@@ -57,8 +58,8 @@ def find_begun_late(
 
 
 def _begin_late(cluster: ClusterPort, brokers: Collection[int]) -> frozenset[int]:
-    found = cluster.broker_configs(sorted(set(brokers)), [BEGINS_LATE])
-    return frozenset(broker for broker, of in found.items() if of.get(BEGINS_LATE) == "true")
+    settings = cluster.broker_configs(sorted(set(brokers)), [BEGINS_LATE])
+    return frozenset(broker for broker, of in settings.items() if of.get(BEGINS_LATE) == "true")
 
 
 def _led(

@@ -32,7 +32,7 @@ def record_unsettled(journal: Journal, snapshot: Snapshot) -> UnsettledPartition
     row = rows.get(ONLY)
     read = UnsettledPartitions() if row is None else row.value
     before, partitions = _forget_after_gap(read, now_ms), snapshot.partitions
-    lagging = [str(name) for name, each in partitions.items() if each.lagging(snapshot)]
+    lagging = [str(name) for name, partition in partitions.items() if partition.lagging(snapshot)]
     down = [str(broker) for broker in snapshot.dead_hosting_brokers]
     after = replace(
         before,
@@ -42,7 +42,7 @@ def record_unsettled(journal: Journal, snapshot: Snapshot) -> UnsettledPartition
     )
     is_recent = 0 <= now_ms - before.polled_ms < _RECORDED_MS
     if not (after.out_of_sync_ms or after.reassigning_ms or after.down_ms):
-        after = replace(after, polled_ms=0)
+        after = replace(after, polled_ms=0)  # of a settled cluster, further polls then write nothing
     elif not is_recent:
         after = replace(after, polled_ms=now_ms)
     if after != read:
@@ -52,6 +52,7 @@ def record_unsettled(journal: Journal, snapshot: Snapshot) -> UnsettledPartition
 
 
 def _update_times(before: Mapping[str, int], names: Iterable[str], now_ms: int) -> dict[str, int]:
+    # The clock may have been set back: nothing has begun in the future.
     return {name: min(before.get(name, now_ms), now_ms) for name in names}
 
 

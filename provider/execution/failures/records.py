@@ -63,7 +63,7 @@ class RecordedFailures:
     @property
     def first_seen_ms(self) -> dict[int, int]:
         """The times at which failures were first detected: those of the entries, or else of the records."""
-        return {broker: each.first_seen_ms for broker, each in self.failures.items()} | dict(self.entered_ms)
+        return {broker: failure.first_seen_ms for broker, failure in self.failures.items()} | dict(self.entered_ms)
 
     @property
     def called_off(self) -> frozenset[int]:
@@ -73,8 +73,8 @@ class RecordedFailures:
     @property
     def reported(self) -> frozenset[int]:
         """The brokers that an operator reported as failed, or whose log directories an operator reported."""
-        by_entry = {broker for broker, each in self.entries.items() if each.reported}
-        return frozenset(by_entry | {broker for broker, each in self.failures.items() if each.reported})
+        by_entry = {broker for broker, entry in self.entries.items() if entry.reported}
+        return frozenset(by_entry | {broker for broker, failure in self.failures.items() if failure.reported})
 
     @property
     def reported_ms(self) -> dict[int, int]:
@@ -82,17 +82,21 @@ class RecordedFailures:
 
         Another tool reports a broker by its entry, which has no time: the time at which the entry was written counts.
         """
-        known = {broker: each.reported_ms for broker, each in self.failures.items() if each.reported_ms is not None}
-        noted = self.noted & known.keys()
-        entries = {broker for broker, each in self.entries.items() if each.reported}
-        return known | {broker: self.written_ms[broker] for broker in entries - noted}
+        known = {
+            broker: failure.reported_ms for broker, failure in self.failures.items() if failure.reported_ms is not None
+        }
+        agreeing = self.noted & known.keys()
+        entries = {broker for broker, entry in self.entries.items() if entry.reported}
+        return known | {broker: self.written_ms[broker] for broker in entries - agreeing}
 
     @property
     def noted(self) -> frozenset[int]:
         """The brokers whose record agrees with their entry."""
         reported = self.reported
         return frozenset(
-            broker for broker, each in self.failures.items() if each.entered and each.reported == (broker in reported)
+            broker
+            for broker, failure in self.failures.items()
+            if failure.entered and failure.reported == (broker in reported)
         )
 
 
@@ -103,13 +107,13 @@ def read_failures(journal: Journal) -> RecordedFailures:
     """
     records = {row.key: row for row in journal.rows(FAILURES).all()}
     listed, now_ms = FAILED_BROKERS.list_valid(journal.mailbox), journal.now_ms()
-    entries = {each.key[0]: each.document for each in listed}
+    entries = {entry.key[0]: entry.document for entry in listed}
+    stated_ms = ((entry, entry.document.failure_timestamp_ms) for entry in listed)
     # A clock that runs ahead must not delay a failure.
     entered_ms = {
-        each.key[0]: ms if (ms := each.document.failure_timestamp_ms) <= now_ms else min(each.node.created_ms, now_ms)
-        for each in listed
+        entry.key[0]: at_ms if at_ms <= now_ms else min(entry.node.created_ms, now_ms) for entry, at_ms in stated_ms
     }
-    written_ms = {each.key[0]: min(each.node.modified_ms, now_ms) for each in listed}
+    written_ms = {entry.key[0]: min(entry.node.modified_ms, now_ms) for entry in listed}
     return RecordedFailures(records, entries, entered_ms, written_ms)
 
 
@@ -186,7 +190,7 @@ def find_healed_brokers(
     """
     if not (view.replica_counts or read.first_seen_ms):
         return HealedBrokers()
-    kept = [each.healed.as_plan(broker) for broker, each in read.failures.items() if each.healed is not None]
+    kept = [failure.healed.as_plan(broker) for broker, failure in read.failures.items() if failure.healed is not None]
     return healed_brokers(
         [*journal.plans.latest(LATEST_PLANS), *kept],
         view,

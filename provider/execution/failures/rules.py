@@ -113,11 +113,13 @@ def build_view(
     `racks` are those that brokers had last: with ZooKeeper, Kafka forgets the racks of dead ones.
     """
     known = frozenset(broker for broker in snapshot.live | snapshot.hosting_brokers if broker >= 0)
-    holding = Counter(broker for each in snapshot.partitions.values() for broker in failed.intersection(each.replicas))
+    holding = Counter(
+        broker for partition in snapshot.partitions.values() for broker in failed.intersection(partition.replicas)
+    )
     lost = {broker: len(names) for broker, names in snapshot.offline_on_live_brokers.items()}
     touched = snapshot.partitions.values() if failed else ()
-    reachable = {broker for each in touched if each.live_replicas(snapshot) for broker in each.replicas}
-    in_flight = {broker for each in snapshot.reassigning.values() for broker in each.replicas}
+    reachable = {broker for partition in touched if partition.live_replicas(snapshot) for broker in partition.replicas}
+    in_flight = {broker for partition in snapshot.reassigning.values() for broker in partition.replicas}
     return LivenessView(
         failed,
         snapshot.live,
@@ -323,8 +325,10 @@ def _brokers_not_counted(
         NotCounted.HEALED: frozenset(finished),
         NotCounted.HOPELESS: view.hopeless.difference(waiting),
     }
-    found = {broker: next((why for why, of in reasons.items() if broker in of), None) for broker in sorted(view.failed)}
-    return {broker: why for broker, why in found.items() if why is not None}
+    by_broker = {
+        broker: next((why for why, of in reasons.items() if broker in of), None) for broker in sorted(view.failed)
+    }
+    return {broker: why for broker, why in by_broker.items() if why is not None}
 
 
 def brokers_to_announce(
@@ -335,7 +339,7 @@ def brokers_to_announce(
     All events of the watch about brokers follow this rule: they depend on the current state, and are repeated.
     """
     retry_ms = settings.heal_retry_interval * 1000
-    return tuple(each for each in brokers if now_ms - announced_ms.get(each, -retry_ms) >= retry_ms)
+    return tuple(broker for broker in brokers if now_ms - announced_ms.get(broker, -retry_ms) >= retry_ms)
 
 
 def is_plan_idle(plan: PlanRecord, now_ms: int, settings: Settings) -> bool:
@@ -559,7 +563,7 @@ def grace_end_text(due_ms: int, now_ms: int | None) -> str:
 
 def first_due_ms(decisions: Iterable[FailureDecision]) -> int | None:
     """Return the time at which the first grace period ends; None if none is running."""
-    return min((at_ms for each in decisions for at_ms in each.waiting.values()), default=None)
+    return min((at_ms for decision in decisions for at_ms in decision.waiting.values()), default=None)
 
 
 def check_state(view: LivenessView, brokers: FailureDecision, log_dirs: FailureDecision) -> CheckState:
@@ -567,13 +571,13 @@ def check_state(view: LivenessView, brokers: FailureDecision, log_dirs: FailureD
     both = (brokers, log_dirs)
     holds = {
         CheckState.FINE: not view.failed and not view.disks,
-        CheckState.OUTAGE: any(each.outage for each in both),
-        CheckState.DUE: any(each.due for each in both),
-        CheckState.GRACE_PERIOD: any(each.waiting for each in both),
+        CheckState.OUTAGE: any(decision.outage for decision in both),
+        CheckState.DUE: any(decision.due for decision in both),
+        CheckState.GRACE_PERIOD: any(decision.waiting for decision in both),
         CheckState.CALLED_OFF: bool(brokers.called_off),
-        CheckState.HANDLED: any(set(each.handled).difference(each.not_counted) for each in both),
+        CheckState.HANDLED: any(set(decision.handled).difference(decision.not_counted) for decision in both),
     }
-    return next((state for state, found in holds.items() if found), CheckState.NOT_HEALED)
+    return next((state for state, applies in holds.items() if applies), CheckState.NOT_HEALED)
 
 
 def log_dir_message(

@@ -225,11 +225,8 @@ def _find_our_partitions(
     by_document = {
         name
         for name, document in documents.items()
-        if document.plan is not None and _is_in_flight_to(name, document, snapshot)
+        if document.plan is not None
+        and (partition := snapshot.partitions.get(name)) is not None
+        and partition.target == document.replicas
     }
     return by_plan | by_document
-
-
-def _is_in_flight_to(name: TopicPartition, document: InFlight, snapshot: Snapshot) -> bool:
-    partition = snapshot.partitions.get(name)
-    return partition is not None and partition.target == document.replicas

@@ -372,6 +372,7 @@ def find_falling_behind(
         name = move.topic_partition
         alike = [sample for sample in samples if sample.adding.get(name, move.adding) == move.adding]
         lags = [sample.missing[name] for sample in alike if name in sample.missing]
+        # A replica that was ever closer to its leader than at first may still catch up.
         if len(lags) == len(samples) and lags[-1] > lags[0] == min(lags):
             broker = min(move.adding)
             together = {copy.topic_partition for copy in in_flight if broker in copy.adding}

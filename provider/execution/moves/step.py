@@ -240,6 +240,7 @@ class Step:
         snapshot = self._take_snapshot()
         findings = observe_moves(self._moves.rows().begun, snapshot)
         self._moves.record_observations(findings)
+        # So far only the poll has counted: what ended since the last step, and not what this one is about to do.
         ended = self._moves.steps_ahead
         cancelled = find_individually_cancelled(findings, self._moves.rows())
         self._reversals.end_moves(

@@ -393,4 +393,5 @@ def _group_by(entries: Iterable[Any], key: Any) -> list[tuple[Any, list[Any]]]:
     groups: dict[Any, list[Any]] = {}
     for entry in entries:
         groups.setdefault(key(entry), []).append(entry)
+    # By their text: keys hold enums and None, which have no order.
     return sorted(groups.items(), key=lambda group: str(group[0]))

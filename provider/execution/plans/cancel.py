@@ -47,7 +47,7 @@ class CancelOutcome:
     @property
     def is_pending(self) -> bool:
         """Return True while Kafka does not show the end of a cancel yet."""
-        return any(each.state is ExternalCancelState.PENDING for each in self.external)
+        return any(cancel.state is ExternalCancelState.PENDING for cancel in self.external)
 
 
 def send_cancel_signal(journal: Journal, request: CancelRequest, who: Actor) -> str:
@@ -152,7 +152,7 @@ def cancel_everything(
         cancelled = cancel_external_reassignments(
             cluster, journal, external, reason=f"external reassignment: {_cancel_reason(request)}", who=who, fence=held
         )
-    messages = (*outcome.sentences, *(each.sentence for each in cancelled))
+    messages = (*outcome.sentences, *(cancel.sentence for cancel in cancelled))
     return CancelOutcome(outcome.plans, tuple(cancelled), messages)
 
 
@@ -161,7 +161,9 @@ def pending_plans(journal: Journal) -> list[str]:
     unfinished = [record.digest for record in journal.plans.unfinished()]
     in_flight = [digest for digest in journal.plans.in_flight() if digest not in unfinished]
     records = (journal.plans.get(digest) for digest in in_flight)
-    return unfinished + [each.digest for each in records if each is not None and each.status is PlanStatus.ABANDONED]
+    return unfinished + [
+        record.digest for record in records if record is not None and record.status is PlanStatus.ABANDONED
+    ]
 
 
 def _request_cancels(

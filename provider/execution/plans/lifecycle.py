@@ -5,7 +5,9 @@ resume a plan, abandon it, or change the rate of its moves.
 
 A request to cancel (KIP-236), or to roll back the whole plan, is stored in the record of its plan; the steps of the
 `PlanRunner` execute it. The cancel of one plan therefore never waits for the cancel of another, and the request ends
-with the plan in one write. `cancel_signal.py` reads KIP-236's signal, by which other tools request a cancel.
+with the plan in one write. `cancel.py` reads KIP-236's signal, by which other tools request a cancel.
+
+The requests of each task of Airflow are recorded: a further try of the task repeats them, and means the same plan.
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ from kafka_steward.execution.moves.states import DONE, filter_unsettled, final_s
 from kafka_steward.execution.plans.report import stricter_rates
 from kafka_steward.execution.plans.rollback import find_unfinished_rollback, is_rollback_unfinished
 from kafka_steward.execution.plans.slot import release_slot
-from kafka_steward.execution.plans.task_requests import record_request
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.throttles.leases import leased_rates, list_external_rates
 from kafka_steward.execution.throttles.leftovers import find_external_rates
@@ -40,7 +41,15 @@ from kafka_steward.execution.throttles.rates import (
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
 from kafka_steward.journal.kip_documents import CancelRequest
 from kafka_steward.journal.locks import Fence
-from kafka_steward.journal.records import Cause, MoveRow, MoveState, PlanRecord, PlanStatus
+from kafka_steward.journal.records import (
+    TASK_REQUESTS,
+    Cause,
+    MoveRow,
+    MoveState,
+    PlanRecord,
+    PlanStatus,
+    TaskRequest,
+)
 from kafka_steward.journal.retention import delete_old_rows
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
@@ -191,10 +200,10 @@ def find_plan_by_prefix(journal: Journal, beginning: str) -> PlanRecord:
     known = journal.plans.get(beginning)
     if known is not None:
         return known
-    found = [record for record in journal.plans.latest(_PLANS) if record.digest.startswith(beginning)]
-    if len(found) == 1:
-        return found[0]
-    what = f"{len(found)} plans begin" if found else "no plan begins"
+    matches = [record for record in journal.plans.latest(_PLANS) if record.digest.startswith(beginning)]
+    if len(matches) == 1:
+        return matches[0]
+    what = f"{len(matches)} plans begin" if matches else "no plan begins"
     raise PlanError(
         f"In the journal of cluster {journal.cluster_id}, {what} with {beginning[:64]}; see "
         f"`{command_line('plans', journal.conn_id)}`."
@@ -266,6 +275,7 @@ def _write_cancel_request(
         with journal.transaction():
             record_request(journal, entry, has_effect=True)
             if rate != record.throttle:
+                # By the number of the request: one that is repeated has one row for its rate, too.
                 number = event_number("throttle", entry.attempt)
                 record_request(journal, _throttle_entry(record, rate, number, entry.who), has_effect=True)
             updated = journal.plans.try_update(
@@ -435,3 +445,33 @@ def _require_unfinished(journal: Journal, digest: str) -> PlanRecord:
     if record.status.finished:
         raise PlanError(f"Plan {digest[:12]} has already ended: {record.reason}")
     return record
+
+
+def record_request(journal: Journal, entry: AuditRecord, *, has_effect: bool) -> None:
+    """Record a request, whose `attempt` is the number of an event: one row of the audit trail, completed at once.
+
+    A further try of an Airflow task repeats the request of the try before it, and a run that no person triggered
+    the request whose event started it. Without an effect, that is not recorded again.
+    """
+    if entry.who.run_id is None:
+        journal.audit.record(entry)
+        return
+    rows, key = journal.rows(TASK_REQUESTS), _task_key(entry.who)
+    number = event_number(entry.action.value, entry.plan, entry.who.person, entry.reason, entry.after)
+    with journal.transaction():
+        row = rows.get(key)
+        numbers = () if row is None else row.value.numbers
+        if has_effect or not (number in numbers or (entry.who.person is None and entry.action is Action.REQUEST)):
+            journal.audit.record(entry)
+        if number not in numbers or (row is not None and row.value.plan != entry.plan):
+            rows.put(key, TaskRequest(entry.plan, tuple(dict.fromkeys((*numbers, number)))), row)
+
+
+def last_requested_plan(journal: Journal, who: Actor) -> str | None:
+    """Return the digest of the plan of the task's last request in this run; None without one."""
+    row = None if who.run_id is None else journal.rows(TASK_REQUESTS).get(_task_key(who))
+    return None if row is None else row.value.plan or None
+
+
+def _task_key(who: Actor) -> str:
+    return f"{who.dag_id}/{who.run_id}/{who.task_id}"

@@ -99,8 +99,8 @@ def progress_report(progress: Progress, throttle: int | None) -> ProgressReport:
 
 
 def _group(held: Sequence[Held]) -> tuple[HeldGroup, ...]:
-    counts = Counter(each.code for each in held)
-    first = {each.code: each for each in reversed(held)}
+    counts = Counter(hold.code for hold in held)
+    first = {hold.code: hold for hold in reversed(held)}
     return tuple(
         HeldGroup(first[code].sentence, count, str(TopicPartition(first[code].topic, first[code].partition)))
         for code, count in counts.most_common(_NAMED)
@@ -115,10 +115,10 @@ def proof_summary(plan: PlanFolder, snapshot: SnapshotFolder | None = None) -> P
     """Return what the proof of a plan states; what a proof made elsewhere does not state is None."""
     proof = plan.proof
     racks, rack_left = _mapping(proof.get("rack_violations")), _mapping(proof.get("rack_left"))
-    left = _left_partitions(each for name in ("unplaced", "pinned") for each in _sequence(proof.get(name)))
+    left = _left_partitions(entry for name in ("unplaced", "pinned") for entry in _sequence(proof.get(name)))
     if snapshot is not None:
-        back = brokers_to_bring_back({TopicPartition(*each[:2]): each.reason for each in left}, snapshot)
-        left = tuple(LeftPartition(*each[:3], *back.get(TopicPartition(*each[:2]), ())) for each in left)
+        back = brokers_to_bring_back({TopicPartition(*partition[:2]): partition.reason for partition in left}, snapshot)
+        left = tuple(LeftPartition(*partition[:3], *back.get(TopicPartition(*partition[:2]), ())) for partition in left)
     return ProofSummary(
         replicas_moved=_number(proof.get("replicas_moved")),
         lower_bound=_number(proof.get("lower_bound")),
@@ -130,7 +130,7 @@ def proof_summary(plan: PlanFolder, snapshot: SnapshotFolder | None = None) -> P
         rack_violations_after=_number(racks.get("after")),
         brokers=_broker_changes(_mapping(proof.get("spread"))),
         left=left,
-        left_counts=dict(Counter(each.reason for each in left).most_common(_NAMED)),
+        left_counts=dict(Counter(partition.reason for partition in left).most_common(_NAMED)),
         rack_left=_left_partitions(_sequence(rack_left.get("first"))),
         rack_left_counts={
             str(word)[:_REASON]: count for word, count in _mapping(rack_left.get("counts")).items() if _number(count)
@@ -139,12 +139,12 @@ def proof_summary(plan: PlanFolder, snapshot: SnapshotFolder | None = None) -> P
 
 
 def _left_partitions(listed: Iterable[Any]) -> tuple[LeftPartition, ...]:
-    found = [
-        LeftPartition(one["topic"], int(one["partition"]), str(one.get("reason"))[:_REASON])
-        for one in map(_mapping, listed)
-        if TOPIC.parse(str(one.get("topic"))) is not None and PARTITION.parse(str(one.get("partition"))) is not None
+    partitions = [
+        LeftPartition(entry["topic"], int(entry["partition"]), str(entry.get("reason"))[:_REASON])
+        for entry in map(_mapping, listed)
+        if TOPIC.parse(str(entry.get("topic"))) is not None and PARTITION.parse(str(entry.get("partition"))) is not None
     ]
-    return tuple(sorted(found, key=lambda each: each.reason in _CHOSEN))
+    return tuple(sorted(partitions, key=lambda partition: partition.reason in _CHOSEN))
 
 
 def _sequence(value: Any) -> Iterable[Any]:

@@ -16,11 +16,10 @@ from kafka_steward.commands import command_line
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.failures.records import LATEST_PLANS, delete_entry, read_failures, read_log_dir_failures
 from kafka_steward.execution.failures.rules import build_view
-from kafka_steward.execution.plans.lifecycle import abandon_plan
+from kafka_steward.execution.plans.lifecycle import abandon_plan, record_request
 from kafka_steward.execution.plans.progress_reports import report_publication
 from kafka_steward.execution.plans.report import partitions_in_need
 from kafka_steward.execution.plans.slot import claim_slot, refuse_taken_slot
-from kafka_steward.execution.plans.task_requests import record_request
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
@@ -155,7 +154,7 @@ def _refuse_too_many_brokers(context: ClusterContext, plan: PlanFolder, named: C
     counted = set(healed).difference(named, view.hopeless.intersection(view.replica_counts))
     for read in (read_failures(context.journal), read_log_dir_failures(context.journal)):
         counted -= read.reported
-        counted.difference_update(broker for broker, each in read.failures.items() if each.healed is not None)
+        counted.difference_update(broker for broker, failure in read.failures.items() if failure.healed is not None)
     if len(counted) > most:
         raise PlanError(
             f"Plan {plan.digest[:12]} heals {len(counted)} brokers at once, and max_failed_brokers is {most}; bring "
@@ -166,7 +165,7 @@ def _refuse_too_many_brokers(context: ClusterContext, plan: PlanFolder, named: C
 
 def _refuse_called_off(journal: Journal, plan: PlanFolder) -> None:
     called_off = read_failures(journal).called_off
-    broker = next((each for each in plan.proof.get("brokers_failed", ()) if each in called_off), None)
+    broker = next((failed for failed in plan.proof.get("brokers_failed", ()) if failed in called_off), None)
     if broker is not None:
         raise PlanError(
             f"Plan {plan.digest[:12]} was not published: the heal of broker {broker} was called off, because "
@@ -216,7 +215,7 @@ def _postponed_brokers(plan: PlanFolder, snapshot: SnapshotFolder | None) -> tup
 def _count_repeats(journal: Journal, plan: PlanFolder) -> int:
     """Return how many heals in a row, up to the last one of these brokers, left all moves of `plan` undone."""
     failed = frozenset(_healed_brokers(plan))
-    heals = (each for each in journal.plans.latest(LATEST_PLANS) if failed.intersection(each.failed_brokers))
+    heals = (record for record in journal.plans.latest(LATEST_PLANS) if failed.intersection(record.failed_brokers))
     last = next(heals, None) if plan.moves else None
     if last is None or not last.status.ended_by_itself:
         return 0

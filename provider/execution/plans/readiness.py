@@ -12,7 +12,7 @@ from enum import StrEnum
 from kafka_steward.assignment import TopicPartition, name_brokers
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.escaping import utc_text
-from kafka_steward.execution.announcements import _grace_ms, disabled_reason
+from kafka_steward.execution.announcements import disabled_reason, usual_grace_ms
 from kafka_steward.execution.failures.records import find_healed_brokers, read_failures, read_log_dir_failures
 from kafka_steward.execution.failures.rules import build_view
 from kafka_steward.execution.plans.slot import current_plans
@@ -121,14 +121,14 @@ def evaluate_readiness(snapshot: Snapshot, known: KnownState) -> Readiness:
     A broker that hosts replicas and is not live closes the gate, whether or not it counts as failed by KIP-46 yet,
     unless all its partitions are left out.
     """
-    found = {name: _left_out_reason(each, snapshot, known) for name, each in snapshot.partitions.items()}
-    left_out = {name: why for name, why in found.items() if why is not None}
-    others = [each for name, each in snapshot.partitions.items() if name not in left_out]
+    whys = {name: _left_out_reason(partition, snapshot, known) for name, partition in snapshot.partitions.items()}
+    left_out = {name: why for name, why in whys.items() if why is not None}
+    partitions = [partition for name, partition in snapshot.partitions.items() if name not in left_out]
     off = f"reassignments are disabled {known.disabled}" if known.disabled else ""
     reasons = (
-        _dead_brokers_reason(others, snapshot),
-        _under_replicated_reason(others, snapshot, known),
-        _in_flight_reason(others, known.holders),
+        _dead_brokers_reason(partitions, snapshot),
+        _under_replicated_reason(partitions, snapshot, known),
+        _in_flight_reason(partitions, known.holders),
         off,
     )
     return Readiness(tuple(filter(None, reasons)), left_out)
@@ -147,7 +147,7 @@ def readiness_of(snapshot: Snapshot, journal: Journal, settings: Settings) -> Re
     now_ms = journal.now_ms()
     unsettled = record_unsettled(journal, snapshot)
     down_ms = {int(broker): since_ms for broker, since_ms in unsettled.down_ms.items()}
-    grace_ms = _grace_ms(settings)
+    grace_ms = usual_grace_ms(settings)
     known = KnownState(
         now_ms,
         disabled=disabled_reason(journal.mailbox),
@@ -167,8 +167,8 @@ def _find_ours(journal: Journal, snapshot: Snapshot) -> frozenset[TopicPartition
     submitted = journal.plans.submissions_by_others("", snapshot.reassigning) if unfinished else {}
     return frozenset(
         name
-        for name, several in submitted.items()
-        if any(plan in unfinished and not row.state.settled for plan, row in several)
+        for name, moves in submitted.items()
+        if any(plan in unfinished and not row.state.settled for plan, row in moves)
     )
 
 
@@ -181,8 +181,8 @@ def _exhausted_brokers(journal: Journal, snapshot: Snapshot, now_ms: int, settin
         exhausted |= dead.exhausted & view.failed
     if view.lost:
         disks = replace(view, replica_counts=view.lost)
-        found = find_healed_brokers(journal, disks, read_log_dir_failures(journal), now_ms=now_ms, settings=settings)
-        exhausted |= found.exhausted & view.lost.keys()
+        healed = find_healed_brokers(journal, disks, read_log_dir_failures(journal), now_ms=now_ms, settings=settings)
+        exhausted |= healed.exhausted & view.lost.keys()
     return exhausted
 
 
@@ -215,7 +215,7 @@ def _name_first(names: Sequence[TopicPartition]) -> str:
 
 
 def _dead_brokers_reason(partitions: Sequence[Partition], snapshot: Snapshot) -> str:
-    hosting = {broker for each in partitions for broker in each.replicas}
+    hosting = {broker for partition in partitions for broker in partition.replicas}
     dead = sorted(hosting & snapshot.dead_hosting_brokers)
     one = len(dead) == 1
     return (
@@ -226,13 +226,13 @@ def _dead_brokers_reason(partitions: Sequence[Partition], snapshot: Snapshot) ->
 
 
 def _under_replicated_reason(partitions: Sequence[Partition], snapshot: Snapshot, known: KnownState) -> str:
-    behind = {each.topic_partition: each for each in partitions if each.under_replicated}
+    behind = {partition.topic_partition: partition for partition in partitions if partition.under_replicated}
     if not behind:
         return ""
     since_ms = [
         known.unsettled.out_of_sync_ms.get(str(name), known.now_ms)
-        for name, each in behind.items()
-        if each.live_replicas(snapshot) >= frozenset(each.replicas)
+        for name, partition in behind.items()
+        if partition.live_replicas(snapshot) >= frozenset(partition.replicas)
     ]
     until = ""
     if len(since_ms) == len(behind):
@@ -242,8 +242,8 @@ def _under_replicated_reason(partitions: Sequence[Partition], snapshot: Snapshot
 
 def _in_flight_reason(partitions: Sequence[Partition], holders: Sequence[str]) -> str:
     if holders:
-        several = len(holders) > 1
+        plural = len(holders) > 1
         named = ", ".join(digest[:12] for digest in holders)
-        return f"plan{'s' * several} {named} hold{'s' * (not several)} the plan slot"
-    moving = sum(each.reassigning for each in partitions)
+        return f"plan{'s' * plural} {named} hold{'s' * (not plural)} the plan slot"
+    moving = sum(partition.reassigning for partition in partitions)
     return f"{moving} partition{' is' if moving == 1 else 's are'} being reassigned" if moving else ""

@@ -247,9 +247,9 @@ def _drained_row(plan: PlanFolder, snapshot: SnapshotFolder) -> list[tuple[str, 
     lost = sum(len(move.removing - _live_brokers(snapshot)) for move in plan.moves)
     more = max(sum(len(move.adding) for move in plan.moves) - there - lost, 0)
     replicas = counted(there, "replica", "is", "are")
-    others = f", {lost} on dead brokers" if lost else ""
-    others += f"; {more} more {'evens' if more == 1 else 'even'} out" if more else ""
-    return [("of these", f"{replicas} on {name_brokers(draining)}{others}")]
+    clauses = f", {lost} on dead brokers" if lost else ""
+    clauses += f"; {more} more {'evens' if more == 1 else 'even'} out" if more else ""
+    return [("of these", f"{replicas} on {name_brokers(draining)}{clauses}")]
 
 
 def drained_brokers(plan: PlanFolder) -> list[int]:
@@ -384,7 +384,7 @@ def _format_before_and_after(spread: Mapping[str, Any], what: str, broker: int) 
     both = [
         ((spread.get(what) or {}).get(when) or {}).get("by_broker", {}).get(str(broker)) for when in ("before", "after")
     ]
-    return " → ".join("?" if one is None else format_bytes(one) if what == "bytes" else str(one) for one in both)
+    return " → ".join("?" if load is None else format_bytes(load) if what == "bytes" else str(load) for load in both)
 
 
 #: Why a partition was left as it is, and what a person can do, by the reasons of a proof.
@@ -566,7 +566,7 @@ def left_sentence(proof: ProofSummary, unplaced: int | None = None) -> str:
     """
     total, clauses = sum(proof.left_counts.values()), []
     for reason, count in proof.left_counts.items():
-        names = [TopicPartition(*each[:2]) for each in proof.left if each.reason == reason]
+        names = [TopicPartition(*partition[:2]) for partition in proof.left if partition.reason == reason]
         clauses.append(f"{name_some(names, _NAMED, count)} ({reason_to_leave(reason).partition(';')[0]})")
     listed = sum(count for reason, count in proof.left_counts.items() if reason not in _PINNED)
     spared = 0 if unplaced is None else max(listed - unplaced, 0)
@@ -585,14 +585,14 @@ def brokers_to_bring_back(
     leaderless = {name for name, reason in left.items() if reason in _LEADERLESS}
     topics = pa.array(sorted({name.topic for name in leaderless}), pa.string())
     chosen = snapshot.partitions.filter(pc.is_in(snapshot.partitions["topic"], topics))
-    live, found = _live_brokers(snapshot), {}
+    live, returning = _live_brokers(snapshot), {}
     broken = {row["broker"] for row in snapshot.brokers.to_pylist() if row["disk_failed"]}
     for row in chosen.to_pylist():
         if (name := TopicPartition(row["topic"], row["partition"])) in leaderless:
             serving = () if row["all_offline"] else live.difference(broken, row["offline"] or ())
             brokers = last_in_sync(row["replicas"], row["isr"], serving)
-            found[name] = brokers, [broker for broker in brokers if broker in live]
-    return found
+            returning[name] = brokers, [broker for broker in brokers if broker in live]
+    return returning
 
 
 def _move_row(move: Move) -> tuple[str, ...]:
@@ -664,10 +664,10 @@ class PlanOutcome:
             "were not moved": undone,
         }
         done_any = self.moved or self.satisfied
-        found = {end: number for end, number in ends.items() if number or (end == f"were {done}" and not done_any)}
+        counts = {end: number for end, number in ends.items() if number or (end == f"were {done}" and not done_any)}
         *parts, last = [
             f"{number} {end.replace('were ', 'was ').replace(' are ', ' is ') if number == 1 else end}"
-            for end, number in found.items()
+            for end, number in counts.items()
         ]
         message = f"of {counted(total, 'partition')} due, {', '.join(parts)}{' and ' if parts else ''}{last}"
         if not undone:
@@ -752,7 +752,7 @@ class DrainStatus:
 def drain_status(snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs], brokers: Collection[int]) -> DrainStatus:
     """Return the replicas on `brokers` according to the metadata and to their own log directories."""
     wanted = frozenset(brokers)
-    assigned = sorted(name for name, each in snapshot.partitions.items() if wanted & frozenset(each.replicas))
+    assigned = sorted(name for name, partition in snapshot.partitions.items() if wanted & frozenset(partition.replicas))
     held = {name for broker in wanted & log_dirs.keys() for name in log_dirs[broker].replica_bytes}
     silent = (wanted & snapshot.live) - log_dirs.keys()
     return DrainStatus(
@@ -787,12 +787,12 @@ def find_out_of_sync(
     Only `partitions` are checked, or all if it is None. Partitions that do not exist are left out.
     """
     names = snapshot.partitions.keys() if partitions is None else set(partitions) & snapshot.partitions.keys()
-    found = []
+    lagging = []
     for partition in (snapshot.partitions[name] for name in sorted(names)):
         missing = tuple(broker for broker in partition.replicas if broker not in partition.isr)
         if missing or partition.reassigning:
-            found.append(OutOfSyncPartition(*partition.topic_partition, missing, partition.reassigning))
-    return tuple(found)
+            lagging.append(OutOfSyncPartition(*partition.topic_partition, missing, partition.reassigning))
+    return tuple(lagging)
 
 
 #: Moves that the page lists. Airflow places the buttons below the page, and its Markdown folds nothing.
@@ -846,8 +846,8 @@ def is_same_page(shown: str, body: str) -> bool:
 def _subject_brokers(operation: str, plan: PlanFolder, snapshot: SnapshotFolder) -> str:
     """Return the brokers that are drained, healed or filled with the first replicas: `broker 4`, `brokers 4, 5`."""
     state = _SUBJECT_STATES.get(operation)
-    found = sorted(row["broker"] for row in snapshot.brokers.to_pylist() if row["state"] == state)
-    brokers = found or drained_brokers(plan)
+    subjects = sorted(row["broker"] for row in snapshot.brokers.to_pylist() if row["state"] == state)
+    brokers = subjects or drained_brokers(plan)
     if not brokers:
         return ""
     return f"{'broker' if len(brokers) == 1 else 'brokers'} {', '.join(map(str, brokers))}"

@@ -64,12 +64,14 @@ def no_op_reason(request: RebalanceRequest, snapshot: SnapshotFolder) -> str:
 
     An expand needs a live broker that has no replicas and is not cordoned. A drain needs a broker with replicas.
     """
-    empty = _brokers_in_state(snapshot, "new") - frozenset(cordoned_brokers(snapshot.brokers))
+    new = {row["broker"] for row in snapshot.brokers.to_pylist() if row["state"] == "new"}
+    empty = new.difference(cordoned_brokers(snapshot.brokers))
     if request.operation == Operation.EXPAND.value and not empty:
         return "No broker is live and empty: there is nothing to expand to."
-    draining = frozenset(request.brokers)
-    if request.operation == Operation.DRAIN.value and not _hold_any_replica(snapshot, draining):
-        return f"{begin_with_brokers(sorted(draining), 'already holds', 'already hold')} no replica."
+    if request.operation == Operation.DRAIN.value:
+        draining = frozenset(request.brokers)
+        if not any(draining.intersection(replicas) for replicas in snapshot.partitions["replicas"].to_pylist()):
+            return f"{begin_with_brokers(sorted(draining), 'already holds', 'already hold')} no replica."
     return ""
 
 
@@ -103,15 +105,6 @@ def _find_matching_topics(
     return sorted(topic for topic in known if chosen.takes(topic, balances))
 
 
-def _brokers_in_state(snapshot: SnapshotFolder, state: str) -> frozenset[int]:
-    rows = snapshot.brokers.to_pylist()
-    return frozenset(row["broker"] for row in rows if row["state"] == state)
-
-
-def _hold_any_replica(snapshot: SnapshotFolder, brokers: frozenset[int]) -> bool:
-    return any(brokers & set(replicas) for replicas in snapshot.partitions["replicas"].to_pylist())
-
-
 def parse_assignments(
     document: Mapping[str, Any] | str,
 ) -> tuple[dict[TopicPartition, Assignment], dict[Replica, str]]:
@@ -125,9 +118,9 @@ def parse_assignments(
 
 
 def _parse_json(text: str) -> Any:
-    found = find_assignment(text, "The reassignment")
+    assignment = find_assignment(text, "The reassignment")
     try:
-        return json.loads(found)
+        return json.loads(assignment)
     except ValueError as error:
         raise PlanError(f"The reassignment is not JSON: {error}; paste a file of kafka-reassign-partitions.") from error
 
@@ -145,8 +138,10 @@ def validate_against_cluster(
     topics = {name.topic for name in given}
     TargetCheck(
         {
-            name: CurrentPartition(found.replicas, found.leader is not None, found.reassigning, min_isr.get(name.topic))
-            for name, found in snapshot.partitions.items()
+            name: CurrentPartition(
+                partition.replicas, partition.leader is not None, partition.reassigning, min_isr.get(name.topic)
+            )
+            for name, partition in snapshot.partitions.items()
             if name.topic in topics
         },
         live=snapshot.live,

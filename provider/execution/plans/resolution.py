@@ -6,10 +6,9 @@ from typing import Literal
 
 from kafka_steward.commands import command_line
 from kafka_steward.errors import PlanError
-from kafka_steward.execution.plans.lifecycle import Scope, find_plan_by_prefix
+from kafka_steward.execution.plans.lifecycle import Scope, find_plan_by_prefix, last_requested_plan
 from kafka_steward.execution.plans.rollback import find_unfinished_cancels
 from kafka_steward.execution.plans.slot import current_plans
-from kafka_steward.execution.plans.task_requests import last_requested_plan
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.records import ACCEPTED_DOCUMENTS, PlanRecord
 from kafka_steward.journal.store import Journal
@@ -64,10 +63,8 @@ def resolve_plan(
 def _find_unfinished_plan(journal: Journal, to: Verb) -> PlanRecord | None:
     chosen = current_plans(journal) or journal.plans.unfinished()
     if len(chosen) > 1:
-        several = ", ".join(record.digest[:12] for record in chosen)
-        raise PlanError(
-            f"Several plans of cluster {journal.cluster_id} have not ended: {several}; name the one to {to}."
-        )
+        names = ", ".join(record.digest[:12] for record in chosen)
+        raise PlanError(f"Several plans of cluster {journal.cluster_id} have not ended: {names}; name the one to {to}.")
     return chosen[0] if chosen else None
 
 

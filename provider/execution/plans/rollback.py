@@ -74,20 +74,20 @@ def preview_rollback(context: ClusterContext, digest: str) -> RollbackMoves:
     """
     plans, cluster = context.journal.plans, context.cluster
     rows = plans.rows(digest)
-    others = plans.submissions_by_others(digest, [row.topic_partition for row in rows])
+    submissions = plans.submissions_by_others(digest, [row.topic_partition for row in rows])
     snapshot = with_hidden_topics(cluster, cluster.snapshot(), {row.move.topic for row in rows})
     failed_dirs = dict[int, tuple[str, ...]]()
     with suppress(ClusterError):  # without the right to read log directories, moves that do not end say so
-        found = cluster.directories(sorted(left_failed_dirs(rows) & snapshot.live))
-        failed_dirs = {broker: dirs.failed_paths for broker, dirs in found.items() if dirs.failed_paths}
+        answers = cluster.directories(sorted(left_failed_dirs(rows) & snapshot.live))
+        failed_dirs = {broker: dirs.failed_paths for broker, dirs in answers.items() if dirs.failed_paths}
     size = context.settings.heal_chunk_size
-    return plan_rollback_moves(rows, snapshot, chunk_size=size, others=others, failed_dirs=failed_dirs)
+    return plan_rollback_moves(rows, snapshot, chunk_size=size, others=submissions, failed_dirs=failed_dirs)
 
 
 def find_unfinished_rollback(journal: Journal, undone: PlanRecord) -> PlanRecord | None:
     """Return the unfinished rollback of a plan; None if there is none."""
-    found = (each for each in journal.plans.unfinished() if each.rolls_back == undone.digest)
-    return next(found, None)
+    rollbacks = (record for record in journal.plans.unfinished() if record.rolls_back == undone.digest)
+    return next(rollbacks, None)
 
 
 def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
@@ -105,7 +105,7 @@ def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
     if undone.rolled_back_by == record.digest and undone.not_rolled_back is not None:
         return
     alone, rows = find_left_alone(journal, record.digest), journal.plans.rows(undone.digest)
-    names = {(each.topic, each.partition) for each in alone}
+    names = {(skip.topic, skip.partition) for skip in alone}
     went_back = any(row.state in DONE for row in journal.plans.rows(record.digest)) or any(
         row.may_have_begun and row.cause is Cause.REQUESTED and row.topic_partition not in names for row in rows
     )
@@ -169,18 +169,18 @@ def find_left_alone(journal: Journal, rollback: str | None) -> tuple[SkippedPart
     """
     if rollback is None:
         return ()
-    found = read_skips(journal, rollback, Code.LEFT_ALONE)
+    skips = read_skips(journal, rollback, Code.LEFT_ALONE)
     lost = (row for row in journal.plans.rows(rollback) if row.state in {MoveState.DROPPED, MoveState.FAILED})
-    found += (SkippedPartition(row.move.topic, row.move.partition, row.detail) for row in lost)
-    return tuple(sorted({(each.topic, each.partition): each for each in found}.values()))
+    skips += (SkippedPartition(row.move.topic, row.move.partition, row.detail) for row in lost)
+    return tuple(sorted({(skip.topic, skip.partition): skip for skip in skips}.values()))
 
 
 def mark_taken_back(journal: Journal, record: PlanRecord, rows: Sequence[MoveRow]) -> list[MoveRow]:
     """Return the moves of a plan, where each that a rollback took back says so, though the rollback did not end."""
     done = [row.topic_partition for row in rows if row.state in DONE] if record.rolled_back_by else []
     takers = dict[TopicPartition, str]()
-    for name, others in journal.plans.submissions_by_others(record.digest, done).items():
-        digest, last = others[-1]
+    for name, moves in journal.plans.submissions_by_others(record.digest, done).items():
+        digest, last = moves[-1]
         plan = journal.plans.get(digest) if last.state in DONE else None
         if plan is not None and plan.rolls_back == record.digest:
             takers[name] = digest
@@ -209,7 +209,9 @@ def describe_cancel_outcome(journal: Journal, record: PlanRecord, rows: Sequence
 
 def find_unfinished_cancels(journal: Journal) -> list[PlanRecord]:
     """Return plans whose requested cancel or rollback has not ended; any process may resume one."""
-    return [each for each in journal.plans.unfinished(or_cancelled=True)[::-1] if is_cancel_unfinished(journal, each)]
+    return [
+        record for record in journal.plans.unfinished(or_cancelled=True)[::-1] if is_cancel_unfinished(journal, record)
+    ]
 
 
 def is_cancel_unfinished(journal: Journal, record: PlanRecord) -> bool:

@@ -345,7 +345,7 @@ class PlanRunner:
             ended = not record.status.finished and not stepped.rows.unsettled
             leased_brokers = step.release_throttles(stepped) if ended else ()
             rows = self._journal.plans.rows(self._digest) if ended else ()
-            found = step.ending_snapshot(stepped, {row.move.topic for row in rows})
+            snapshot = step.ending_snapshot(stepped, {row.move.topic for row in rows})
         except (WrongCluster, AuthenticationFailed):
             raise
         except ClusterError as error:
@@ -353,7 +353,7 @@ class PlanRunner:
             return self._record_failure(record, fence, error)
         if ended:
             unreleased = step.refused_releases
-            ending = replace(stepped, rows=MoveRows(rows), settled=SettledMoves(), snapshot=found)
+            ending = replace(stepped, rows=MoveRows(rows), settled=SettledMoves(), snapshot=snapshot)
             return self._end_plan(record, fence, ending, leased_brokers, unreleased, cancelling=bool(cancelling))
         # What the last heal has tried as often as it may is held again: one attempt suffices.
         attempts = 1 if record.repeats else self._settings.max_attempts
@@ -407,6 +407,7 @@ class PlanRunner:
     def _record_progress(
         self, record: PlanRecord, fence: Fence, stepped: StepResult, *, why_not: str, resting: str, cancelling: bool
     ) -> Progress:
+        # Waiting for a person, or for what is in flight, is no failed attempt.
         attempts = 0 if stepped.progressed else record.attempts + stepped.no_progress_possible
         status = self._status_after_step(record, starting=not why_not or cancelling)
         now_ms = fence.now_ms
@@ -542,7 +543,7 @@ class PlanRunner:
                 given_up = {row.topic_partition: why for row in stepped.rows if row.state in OPEN}
                 given_up |= {held.topic_partition: held.final_sentence for held in stepped.held}
                 after = f"{HANDED_BACK} after {counted(tries, 'attempt')}"
-                step.drop_moves(stepped.snapshot, {name: f"{after}: {each}" for name, each in given_up.items()})
+                step.drop_moves(stepped.snapshot, {name: f"{after}: {sentence}" for name, sentence in given_up.items()})
             else:
                 step.drop_moves(stepped.snapshot, waiting)
         except ClusterError as error:
@@ -550,7 +551,7 @@ class PlanRunner:
         record = self._update_record(record, fence, attempts=0, reason=why)
         rows = self._journal.plans.rows(self._digest)
         still_open = {row.topic_partition for row in rows if row.state in OPEN}
-        return progress_of(record, rows, held=[each for each in stepped.held if each.topic_partition in still_open])
+        return progress_of(record, rows, held=[hold for hold in stepped.held if hold.topic_partition in still_open])
 
     def _record_failure(self, record: PlanRecord, fence: Fence, error: ClusterError) -> Progress:
         if self._settle_only:
@@ -582,10 +583,10 @@ class PlanRunner:
         if self._samples:
             last_ms, every_s = self._samples[-1].at_ms, next_sample_s(self._samples)
         if moves and now_ms >= last_ms + every_s * 1000:
-            found = stepped.snapshot.partitions
-            leaders = (found[move.topic_partition].leader for move in moves if move.topic_partition in found)
+            partitions = stepped.snapshot.partitions
+            leaders = (partitions[move.topic_partition].leader for move in moves if move.topic_partition in partitions)
             asked = {broker for move in moves for broker in move.adding} | {
-                each for each in leaders if each is not None
+                leader for leader in leaders if leader is not None
             }
             with suppress(ClusterError):  # the next step polls again
                 log_dirs = self._cluster.log_dirs(sorted(asked & stepped.snapshot.live))

@@ -2,8 +2,8 @@
 
 The journal stores the slot (`journal/locks.py`). It has one holder, or several that move different partitions: a plan
 of `apply`, of request documents, or of a rollback starts beside the holders if it shares no partition with them
-(KIP-236).
-What all of them have in flight counts towards the same limits per broker, because each step counts what Kafka shows.
+(KIP-236). What all of them have in flight counts towards the same limits per broker, because each step counts what
+Kafka shows.
 
 A heal preempts all other plans, and nothing starts beside it: lost replicas come first. A preempted plan gets the slot
 back when the heal ends. A plan whose process crashed between its end and the release still holds the slot: the next
@@ -12,7 +12,7 @@ plan that needs it releases it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum, auto
 
 from kafka_steward.assignment import Operation, TopicPartition
@@ -103,13 +103,15 @@ def claim_slot(journal: Journal, record: PlanRecord, who: Actor) -> None:
         _join_holders(journal, record, holders)
         return
     sentence = f"it was preempted by the heal {record.digest[:12]}"
-    for other in map(journal.plans.get, journal.slot.preempt_with(record.digest)):
-        if other is None or other.status.finished or other.status is PlanStatus.PREEMPTED:
+    for preempted in map(journal.plans.get, journal.slot.preempt_with(record.digest)):
+        if preempted is None or preempted.status.finished or preempted.status is PlanStatus.PREEMPTED:
             continue
-        journal.audit.record(AuditRecord(Action.PAUSE, sentence, plan=other.digest, attempt=event_number(), who=who))
+        journal.audit.record(
+            AuditRecord(Action.PAUSE, sentence, plan=preempted.digest, attempt=event_number(), who=who)
+        )
         # A plan that is being stepped at this moment finds at its next step that it no longer holds the plan slot.
-        reason = f"Plan {other.digest[:12]} waits: {sentence}."
-        journal.plans.try_update(other, status=PlanStatus.PREEMPTED, reason=reason)
+        reason = f"Plan {preempted.digest[:12]} waits: {sentence}."
+        journal.plans.try_update(preempted, status=PlanStatus.PREEMPTED, reason=reason)
 
 
 def waiting_reason(journal: Journal, record: PlanRecord, holders: Sequence[str], who: Actor) -> str:
@@ -158,16 +160,13 @@ def _find_slot_holders(journal: Journal, who: Actor) -> list[PlanRecord]:
 
     The process of a holder that has ended crashed before it released the slot.
     """
-    return [*_unended_holders(journal, who)]
-
-
-def _unended_holders(journal: Journal, who: Actor) -> Iterator[PlanRecord]:
-    seen: set[str] = set()
+    holders, seen = list[PlanRecord](), set[str]()
     # A release may give the slot to a plan that waited, which may have ended, too.
-    while (digest := next((each for each in journal.slot.holders() if each not in seen), None)) is not None:
+    while (digest := next((holder for holder in journal.slot.holders() if holder not in seen), None)) is not None:
         seen.add(digest)
         record = journal.plans.get(digest)
         if record is None or record.status.finished:
             release_slot(journal, digest, who)
         else:
-            yield record
+            holders.append(record)
+    return holders

@@ -102,14 +102,14 @@ class UndoVerification:
     def sentence(self) -> str:
         """The message for the user."""
         right, plan = len(self.returned), self.plan[:12]
-        begun = {(each.topic, each.partition) for name in _LISTS for each in getattr(self, name)}
+        begun = {(entry.topic, entry.partition) for name in _LISTS for entry in getattr(self, name)}
         of, verb = counted(len(begun), "partition"), "is" if right == 1 else "are"
         messages = [f"{right} of {of} that plan {plan} had started to move {verb} exactly as before"]
         messages = messages if self.partitions else [f"Plan {plan} had started to move nothing that can go back"]
         if self.changed_since:
             changed = f"{counted(len(self.changed_since), 'partition')} that had gone back changed since"
             messages = [*messages, changed] if self.partitions else [f"Plan {plan}: {changed}"]
-        messages += [f"{each.topic}-{each.partition}: {each.why}" for each in self.wrong[:1]]
+        messages += [f"{entry.topic}-{entry.partition}: {entry.why}" for entry in self.wrong[:1]]
         messages += [f"{len(self.left_alone)} left alone"] if self.left_alone else []
         messages += [f"{len(self.skipped)} not cancelled because of a rule of KIP-236"] if self.skipped else []
         messages += [f"throttles still set: {self.throttles[0]}"] if self.throttles else []
@@ -119,7 +119,7 @@ class UndoVerification:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, some KB at most."""
-        lists = {name: [_plain(each) for each in getattr(self, name)[:_LISTED]] for name in _LISTS}
+        lists = {name: [_plain(entry) for entry in getattr(self, name)[:_LISTED]] for name in _LISTS}
         counts = {f"{name}_count": len(getattr(self, name)) for name in _LISTS}
         plain = {name: getattr(self, name) for name in ("plan", "rollback", "status", "partitions", "sentence")}
         absent = list(self.on_dead_brokers[:_LISTED])
@@ -129,9 +129,9 @@ class UndoVerification:
 _LISTS = ("returned", "left_alone", "skipped", "changed_since", "wrong")
 
 
-def _plain(each: ReturnedPartition | SkippedPartition) -> dict[str, Any]:
+def _plain(entry: ReturnedPartition | SkippedPartition) -> dict[str, Any]:
     # Airflow stores a tuple as an object that names its class.
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(each).items()}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(entry).items()}
 
 
 def poll_until_undone(
@@ -145,26 +145,26 @@ def poll_until_undone(
 
     If the first result is not, `say` gets a message about what is waited for.
     """
-    found = look()
-    if not found.ok:
-        say(waiting_message(found, within_s))
+    verification = look()
+    if not verification.ok:
+        say(waiting_message(verification, within_s))
     for _ in range(int(within_s / _POLL_INTERVAL_S)):
-        if found.ok:
-            return found
+        if verification.ok:
+            return verification
         wait(_POLL_INTERVAL_S)
-        found = look()
-    return found
+        verification = look()
+    return verification
 
 
-def waiting_message(found: UndoVerification, within_s: float) -> str:
+def waiting_message(verification: UndoVerification, within_s: float) -> str:
     """Return the message about what a verification waits for, how long, and that the plan has ended. Pure."""
-    first = [f"{each.topic}-{each.partition}: {each.why}" for each in found.wrong[:1]]
-    first += [f"throttles still set: {found.throttles[0]}"] if found.throttles and not first else []
-    more = len(found.wrong) + len(found.throttles) - 1
-    others = f", and {more} more" if more > 0 else ""
+    first = [f"{entry.topic}-{entry.partition}: {entry.why}" for entry in verification.wrong[:1]]
+    first += [f"throttles still set: {verification.throttles[0]}"] if verification.throttles and not first else []
+    more = len(verification.wrong) + len(verification.throttles) - 1
+    rest = f", and {more} more" if more > 0 else ""
     return (
-        f"Plan {found.plan[:12]} has ended. Waiting, for {within_s:g} s at most, until all is as it was before: "
-        f"{first[0]}{others}."
+        f"Plan {verification.plan[:12]} has ended. Waiting, for {within_s:g} s at most, until all is as it was before: "
+        f"{first[0]}{rest}."
     )
 
 
@@ -182,19 +182,19 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> UndoVe
     alone = find_left_alone(journal, record.rolled_back_by)
     later = journal.plans.submissions_by_others(digest, [row.topic_partition for row in rows if row.attempt])
     begun = [row for row in rows if row.may_have_begun]
-    expected, others = _split_expected_moves(record, begun, alone, snapshot, later)
+    expected, changed = _split_expected_moves(record, begun, alone, snapshot, later)
     log_dirs = cluster.log_dirs(sorted({broker for row in expected for broker in row.move.adding} & snapshot.live))
     wrong = find_unrestored_partitions(expected, snapshot, log_dirs)
-    astray = {(each.topic, each.partition) for each in wrong}
+    astray = {(entry.topic, entry.partition) for entry in wrong}
     returned = [
         ReturnedPartition(*row.topic_partition, row.move.after, row.move.before)
         for row in expected
         if row.topic_partition not in astray
     ]
-    back = {(each.topic, each.partition) for each in returned}
+    back = {(entry.topic, entry.partition) for entry in returned}
     # What a rollback leaves alone is decided when it is published: what was changed later was restored before.
-    left_alone, changed_since = (alone, others) if _is_rolled_back(record) else (sorted({*alone, *others}), [])
-    names = {(each.topic, each.partition) for each in left_alone}
+    left_alone, changed_since = (alone, changed) if _is_rolled_back(record) else (sorted({*alone, *changed}), [])
+    names = {(entry.topic, entry.partition) for entry in left_alone}
     left, on_dead_brokers = _find_remaining_throttles(
         cluster, journal, [digest, *filter(None, [record.rolled_back_by])], snapshot.live
     )
@@ -209,7 +209,7 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> UndoVe
         may_return=any(row.topic_partition in names and not _is_gone_for_good(row, snapshot) for row in rows),
         # A rule may have forbidden the cancel only temporarily.
         skipped=tuple(
-            each for each in read_skips(journal, digest, Code.FORBIDDEN) if (each.topic, each.partition) not in back
+            skip for skip in read_skips(journal, digest, Code.FORBIDDEN) if (skip.topic, skip.partition) not in back
         ),
         changed_since=tuple(sorted(changed_since)),
         throttles=tuple(left),
@@ -246,15 +246,15 @@ def _unrestored_reason(row: MoveRow, snapshot: Snapshot, log_dirs: Mapping[int, 
     led = partition.leader in move.before or (partition.leader is None and only_reorders(move.before, move.after))
     if not led and frozenset(move.before) & snapshot.live:
         return f"its leader is {partition.leader}, which is none of its replicas {list(move.before)}"
-    keeps = [broker for broker in sorted(move.adding & log_dirs.keys()) if _has_log(log_dirs[broker], row)]
+    keeps = [
+        broker
+        for broker in sorted(move.adding & log_dirs.keys())
+        if row.topic_partition in log_dirs[broker].replica_bytes
+    ]
     if keeps:
         return f"broker {keeps[0]} still has a log of it"
     silent = sorted((move.adding & snapshot.live) - log_dirs.keys())
     return f"broker {silent[0]} does not report whether it still has a log of it" if silent else None
-
-
-def _has_log(log_dir: BrokerLogDirs, row: MoveRow) -> bool:
-    return row.topic_partition in log_dir.replica_bytes
 
 
 def _split_expected_moves(
@@ -265,28 +265,29 @@ def _split_expected_moves(
     later: Mapping[TopicPartition, Sequence[tuple[str, MoveRow]]],
 ) -> tuple[list[MoveRow], list[SkippedPartition]]:
     """Return the moves that must be cancelled or rolled back, and what others changed, without `alone`."""
-    names = {(each.topic, each.partition) for each in alone}
+    names = {(entry.topic, entry.partition) for entry in alone}
     begun = [row for row in begun if row.topic_partition not in names]
     ended_alone = {Cause.ORDER_REFUSED, *INDIVIDUAL_CANCEL}
-    refused = [row for row in begun if row.cause in ended_alone and _has_other_order(row, snapshot)]
+    refused = [
+        row
+        for row in begun
+        if row.cause in ended_alone
+        and (partition := snapshot.partitions.get(row.topic_partition)) is not None
+        and partition.replicas != row.move.before
+    ]
     if not _is_rolled_back(record):
         begun = [row for row in begun if row.state is MoveState.DROPPED and row.cause is Cause.REQUESTED]
-    others = {row.topic_partition: row.detail for row in refused} | {
+    changed = {row.topic_partition: row.detail for row in refused} | {
         row.topic_partition: why
         for row in begun
         if (why := _external_change_reason(row, snapshot, later.get(row.topic_partition, ()))) is not None
     }
-    expected = [row for row in begun if row.topic_partition not in others]
-    return expected, [SkippedPartition(*name, why) for name, why in others.items()]
+    expected = [row for row in begun if row.topic_partition not in changed]
+    return expected, [SkippedPartition(*name, why) for name, why in changed.items()]
 
 
 def _is_rolled_back(record: PlanRecord) -> bool:
     return record.status is PlanStatus.ROLLED_BACK or record.not_rolled_back is not None
-
-
-def _has_other_order(row: MoveRow, snapshot: Snapshot) -> bool:
-    partition = snapshot.partitions.get(row.topic_partition)
-    return partition is not None and partition.replicas != row.move.before
 
 
 def _external_change_reason(row: MoveRow, snapshot: Snapshot, later: Sequence[tuple[str, MoveRow]]) -> str | None:
@@ -310,17 +311,19 @@ def _find_remaining_throttles(
     """Return the throttles that these plans set and that are still set, and their throttle leases on dead brokers."""
     keys = [side.replicas_key for side in ThrottleSide]
     leases = {row.key: row.value.entries for row in journal.rows(THROTTLE_LEASES).all() if row.key.setting in keys}
-    leased = {(plan, key.name, e) for key, of in leases.items() for plan, several in of.items() for e in several}
-    others = {(topic, entry) for plan, topic, entry in leased if plan not in plans}
+    leased = {
+        (plan, key.name, entry) for key, of in leases.items() for plan, entries in of.items() for entry in entries
+    }
+    still_leased = {(topic, entry) for plan, topic, entry in leased if plan not in plans}
     set_by_us = {(topic, entry) for plan, topic, entry in leased if plan in plans}
     for row in (row for row in journal.rows(RELEASED_THROTTLES).all() if row.key.partition("/")[0] in plans):
-        set_by_us |= {(topic, entry) for topic, several in row.value.entries.items() for entry in several}
+        set_by_us |= {(topic, entry) for topic, entries in row.value.entries.items() for entry in entries}
     lists, unreadable = readable_topic_configs(cluster, sorted({topic for topic, _ in set_by_us}), keys, own_only=True)
     # As long as a lease is recorded, its entries count as set.
     lists |= {topic: _entries_of(leases, topic, plans) for topic in unreadable}
     left = [
         f"{key} of {topic} has {entry}"
-        for topic, entry in set_by_us - others
+        for topic, entry in set_by_us - still_leased
         for key in keys
         if entry in parse_list(lists.get(topic, {}).get(key))
     ]

@@ -54,11 +54,11 @@ class ZnodeReassignmentClient:
         if self._cluster.in_migration:
             return dict.fromkeys(targets, _build_refusal(_INVALID_REQUEST, _IN_MIGRATION))
         live = self._cluster.live_brokers()
-        dead = {name: [each for each in target if each not in live] for name, target in targets.items()}
+        dead = {name: [broker for broker in target if broker not in live] for name, target in targets.items()}
         refused = {
-            name: _build_refusal(INVALID_ASSIGNMENT, f"broker {each[0]} is not live")
-            for name, each in dead.items()
-            if each
+            name: _build_refusal(INVALID_ASSIGNMENT, f"broker {brokers[0]} is not live")
+            for name, brokers in dead.items()
+            if brokers
         }
         batch = _take_first_batch({name: target for name, target in targets.items() if name not in refused})
         waiting = {name: _must_wait_refusal() for name in targets if name not in refused and name not in batch}

@@ -113,7 +113,7 @@ class ThrottleLeases:
         self._copies |= dict.fromkeys(copies, False)
         for side in ThrottleSide:
             brokers = sorted(broker for broker, of in need.brokers if of is side)
-            self._acquire_entries(side, {topic: several for (topic, of), several in need.entries.items() if of is side})
+            self._acquire_entries(side, {topic: entries for (topic, of), entries in need.entries.items() if of is side})
             self._acquire_rates(side, brokers, str(rate))
 
     def ensure(self, need: ThrottleDemand, rate: int | None, live: frozenset[int], copies: Sequence[Copy] = ()) -> None:
@@ -125,9 +125,9 @@ class ThrottleLeases:
         self._copies |= dict.fromkeys((copy for copy in copies if copy.leader in live), False)
         asked = None if rate is None else str(rate)
         for side in ThrottleSide:
-            self._acquire_entries(side, {topic: several for (topic, of), several in need.entries.items() if of is side})
-            noted = set(map(int, self._read_own_leases(side.rate_key)))
-            brokers = {broker for broker, of in need.brokers if of is side} | noted
+            self._acquire_entries(side, {topic: entries for (topic, of), entries in need.entries.items() if of is side})
+            leased = set(map(int, self._read_own_leases(side.rate_key)))
+            brokers = {broker for broker, of in need.brokers if of is side} | leased
             self._acquire_rates(side, sorted(live & brokers), asked, insist=False)
 
     def release(self, need: ThrottleDemand, live: frozenset[int], *, lists: bool = True) -> list[int]:
@@ -153,13 +153,15 @@ class ThrottleLeases:
         leases = _rates_among(self._read_leases().values())
         stricter = stricter_external_rates(self._plan, leases)
         asked = max((int(rate) for lease in leases.values() for rate in lease.entries.get(self._plan, ())), default=0)
-        others = {broker: r for broker, r in self._leader_rates.items() if (broker, ThrottleSide.LEADER) not in leases}
+        unleased = {
+            broker: rate for broker, rate in self._leader_rates.items() if (broker, ThrottleSide.LEADER) not in leases
+        }
         mine = {broker for (broker, side), lease in leases.items() if side is ThrottleSide.LEADER and lease.entries}
         ends = [
             (copy.leader if listed or copy.leader in mine else None, copy.follower)
             for copy, listed in self._copies.items()
         ]
-        limiting = limiting_rates(ends, [*stricter, *rates_in_force(ThrottleSide.LEADER, others)], asked)
+        limiting = limiting_rates(ends, [*stricter, *rates_in_force(ThrottleSide.LEADER, unleased)], asked)
         busy = {(follower, ThrottleSide.FOLLOWER) for _, follower in ends}
         ahead = [rate for rate in stricter if (rate.broker, rate.side) not in busy and not (ends and _leads(rate))]
         outdone = [rate.broker for rate in stricter if rate not in limiting and rate not in ahead and not _leads(rate)]
@@ -171,9 +173,9 @@ class ThrottleLeases:
         if side is ThrottleSide.LEADER or not sending:
             return self._cluster.broker_rates(brokers, [side.rate_key])[side.rate_key]
         leading = ThrottleSide.LEADER.rate_key
-        found = self._cluster.broker_rates(sorted(sending.union(brokers)), [side.rate_key, leading])
-        self._leader_rates |= {broker: rate for broker, rate in found[leading].items() if broker in sending}
-        return {broker: rate for broker, rate in found[side.rate_key].items() if broker in brokers}
+        rates = self._cluster.broker_rates(sorted(sending.union(brokers)), [side.rate_key, leading])
+        self._leader_rates |= {broker: rate for broker, rate in rates[leading].items() if broker in sending}
+        return {broker: rate for broker, rate in rates[side.rate_key].items() if broker in brokers}
 
     def _read_lists(self, side: ThrottleSide, topics: Collection[str]) -> dict[str, str | None]:
         """Return the lists of `topics`; with those of followers, note which leaders the other ones name."""
@@ -199,9 +201,9 @@ class ThrottleLeases:
             raise BrokerUnreachable(silent[0], f"Broker {silent[0]} does not respond, so its throttle cannot be set.")
         changes, leases = dict[int, ConfigChange](), dict[int, ThrottleLease]()
         for broker, shown in sorted(now.items()):
-            noted, wanted = self._record_rate(LeaseKey(str(broker), side.rate_key), rate, shown)
-            if noted is not None and wanted != shown.own:
-                changes[broker], leases[broker] = rate_change(wanted, side.rate_key), noted
+            lease, wanted = self._record_rate(LeaseKey(str(broker), side.rate_key), rate, shown)
+            if lease is not None and wanted != shown.own:
+                changes[broker], leases[broker] = rate_change(wanted, side.rate_key), lease
         before = {broker: now[broker].own for broker in changes}
         ours = {broker: change for broker, change in changes.items() if leases[broker].ours is not None}
         returned = {broker: change for broker, change in changes.items() if broker not in ours}
@@ -222,7 +224,7 @@ class ThrottleLeases:
         now = self._read_lists(side, list(wanted)) if wanted else {}
         had = {topic: now[topic] for topic in sorted(wanted.keys() & now.keys())}
         missing = {topic: missing_entries(value, sorted(wanted[topic])) for topic, value in had.items()}
-        added = {topic: several for topic, several in missing.items() if several}
+        added = {topic: names for topic, names in missing.items() if names}
         ours = {topic: ConfigChange(side.replicas_key, ConfigOp.APPEND, ",".join(add)) for topic, add in added.items()}
         keys = {topic: LeaseKey(topic, side.replicas_key) for topic in added}
         self._write_leases({keys[topic]: self._with_entries(keys[topic], had[topic], added[topic]) for topic in added})
@@ -240,15 +242,15 @@ class ThrottleLeases:
         mine = self._read_own_leases(side.replicas_key)
         kept = {topic: need.entries.get((topic, side), frozenset()) for topic in mine}
         removable = {topic: set(mine[topic].entries[self._plan]) - kept[topic] for topic in mine}
-        removable = {topic: several for topic, several in removable.items() if several}
+        removable = {topic: names for topic, names in removable.items() if names}
         now, refused = readable_topic_configs(self._cluster, list(removable), [side.replicas_key], own_only=True)
-        removable = {topic: several for topic, several in removable.items() if topic not in refused}
+        removable = {topic: names for topic, names in removable.items() if topic not in refused}
         changes, removed, gone = {}, {}, {}
-        for topic, several in removable.items():
+        for topic, names in removable.items():
             value = now.get(topic, {}).get(side.replicas_key)
             # Entries that are gone, with their topic or by an external change, are not ours to remove.
-            there = sorted(several & set(parse_list(value)))
-            gone[topic] = sorted(several.difference(there))
+            there = sorted(names & set(parse_list(value)))
+            gone[topic] = sorted(names.difference(there))
             change = _removal_change(side.replicas_key, value, there, mine[topic])
             if change is not None:
                 changes[topic], removed[topic] = change, there
@@ -260,12 +262,10 @@ class ThrottleLeases:
         if not removable:
             return
         self._calls.check_fence()
-        released = {topic: several for topic, several in removable.items() if topic not in unchanged}
+        released = {topic: names for topic, names in removable.items() if topic not in unchanged}
         with self._journal.transaction():
             self._record_released(released)
-            self._remove_lease_entries(
-                {LeaseKey(topic, side.replicas_key): several for topic, several in released.items()}
-            )
+            self._remove_lease_entries({LeaseKey(topic, side.replicas_key): names for topic, names in released.items()})
 
     def _release_rates(self, side: ThrottleSide, need: ThrottleDemand, live: frozenset[int]) -> list[int]:
         mine = {
@@ -342,21 +342,21 @@ class ThrottleLeases:
         that case, releasing our entries deletes the list.
         """
         known = self._recorded(key)
-        noted = known or ThrottleLease(had, None)
-        mine = tuple(sorted({*noted.entries.get(self._plan, ()), *add}))
-        before = None if had is None else noted.before
-        return replace(noted, before=before, entries={**noted.entries, self._plan: mine})
+        lease = known or ThrottleLease(had, None)
+        mine = tuple(sorted({*lease.entries.get(self._plan, ()), *add}))
+        before = None if had is None else lease.before
+        return replace(lease, before=before, entries={**lease.entries, self._plan: mine})
 
     def _record_rate(
         self, key: LeaseKey, rate: str | None, shown: BrokerRate
     ) -> tuple[ThrottleLease | None, str | None]:
         """Record the rate that this plan requests; return the lease and the rate that is to be set on the broker."""
         known = self._recorded(key)
-        noted, wanted = decide_rate(known, self._plan, rate, shown.own, shown.inherited)
-        if noted is not None:
-            noted = note_external(noted, wanted, shown.inherited)
-            self._write_leases({key: noted})
-        return noted, wanted
+        lease, wanted = decide_rate(known, self._plan, rate, shown.own, shown.inherited)
+        if lease is not None:
+            lease = note_external(lease, wanted, shown.inherited)
+            self._write_leases({key: lease})
+        return lease, wanted
 
     def _record_late_rates(self, side: ThrottleSide, late: Mapping[int, ThrottleLease]) -> None:
         """Record again the rates of ours that were set after the step lock was lost, given their leases until then.
@@ -365,28 +365,28 @@ class ThrottleLeases:
         """
         for broker, lease in late.items():
             key = LeaseKey(str(broker), side.rate_key)
-            noted = partial(lease_late_rate, plan=self._plan, rate=lease.ours or "0", before=lease.before)
-            self._write_late_lease(key, noted)
+            update = partial(lease_late_rate, plan=self._plan, rate=lease.ours or "0", before=lease.before)
+            self._write_late_lease(key, update)
 
     def _record_late_entries(self, side: ThrottleSide, late: Mapping[str, Collection[str]]) -> None:
         for topic, added in late.items():
 
-            def noted(known: ThrottleLease | None, added: Collection[str] = added) -> ThrottleLease:
+            def update(known: ThrottleLease | None, added: Collection[str] = added) -> ThrottleLease:
                 there = known or ThrottleLease(None, None)
                 mine = tuple(sorted({*there.entries.get(self._plan, ()), *added}))
                 return replace(there, entries={**there.entries, self._plan: mine})
 
-            self._write_late_lease(LeaseKey(topic, side.replicas_key), noted)
+            self._write_late_lease(LeaseKey(topic, side.replicas_key), update)
 
-    def _write_late_lease(self, key: LeaseKey, noted: Callable[[ThrottleLease | None], ThrottleLease]) -> None:
-        """Apply `noted` to the current lease and write the result, with retries.
+    def _write_late_lease(self, key: LeaseKey, update: Callable[[ThrottleLease | None], ThrottleLease]) -> None:
+        """Apply `update` to the current lease and write the result, with retries.
 
         Other processes write the lease at the same time, because the step lock is not held.
         """
         for _ in range(_TRIES):
             self._read = None
             with suppress(VersionConflict):
-                self._write_leases({key: noted(self._recorded(key))})
+                self._write_leases({key: update(self._recorded(key))})
                 return
 
     def _write_leases(self, leases: Mapping[LeaseKey, ThrottleLease]) -> None:
@@ -396,7 +396,7 @@ class ThrottleLeases:
 
     def _record_released(self, released: Mapping[str, Collection[str]]) -> None:
         """Record what is released in the lists of these topics. The verification of a rollback looks for it."""
-        entries = {topic: tuple(sorted(several)) for topic, several in sorted(released.items())}
+        entries = {topic: tuple(sorted(names)) for topic, names in sorted(released.items())}
         if entries:
             # The same release, repeated after a crash, has the same key, and is recorded already.
             key = f"{self._plan}/{event_number(self._plan, entries)}"
@@ -420,13 +420,13 @@ class ThrottleLeases:
 
     def _without_entries(self, lease: ThrottleLease, removed: Collection[str]) -> dict[str, tuple[str, ...]]:
         mine = tuple(entry for entry in lease.entries[self._plan] if entry not in removed)
-        others = {plan: several for plan, several in lease.entries.items() if plan != self._plan}
-        return {**others, self._plan: mine} if mine else others
+        rest = {plan: entries for plan, entries in lease.entries.items() if plan != self._plan}
+        return {**rest, self._plan: mine} if mine else rest
 
     def _complete_intents(self, entries: Mapping[Any, Sequence[AuditRecord]]) -> None:
         """Complete the rows of changes that Kafka shows, and that a process intended which was killed in between."""
         if entries:
-            done = [entry for several in entries.values() for entry in several]
+            done = [entry for records in entries.values() for entry in records]
             self._journal.audit.record_outcome(done, Outcome.DONE)
 
     def _build_rate_audit(
@@ -464,11 +464,11 @@ class ThrottleLeases:
         named = {
             topic: [
                 (TopicPartition(topic, int(number)), int(broker))
-                for number, broker in (entry.split(":") for entry in several)
+                for number, broker in (entry.split(":") for entry in entries)
             ]
-            for topic, several in changed.items()
+            for topic, entries in changed.items()
         }
-        attempts = self._attempts([partition for several in named.values() for partition, _ in several])
+        attempts = self._attempts([partition for replicas in named.values() for partition, _ in replicas])
         return {
             topic: [
                 AuditRecord(
@@ -481,9 +481,9 @@ class ThrottleLeases:
                     attempt=attempts.get(partition, 0),
                     who=self._who,
                 )
-                for partition, broker in several
+                for partition, broker in replicas
             ]
-            for topic, several in named.items()
+            for topic, replicas in named.items()
         }
 
 
@@ -574,24 +574,28 @@ def find_stalling_rates(
     }
     if not asked:
         return ()
-    names, found = sorted({name.topic for name in asked}), list[ExternalRate]()
+    names, external = sorted({name.topic for name in asked}), list[ExternalRate]()
     lists = cluster.topic_configs(names, [side.replicas_key for side in ThrottleSide])
     copies = copies_of(asked.values(), snapshot)
     leading = {copy for copy in copies if lists_leader(lists.get(copy.partition.topic, {}).get(_LEADING), copy)}
-    leased = set(list_leased_rates(journal, [each.digest for each in journal.plans.unfinished()]))
+    leased = set(list_leased_rates(journal, [record.digest for record in journal.plans.unfinished()]))
     for side in ThrottleSide:
         brokers = set[int]()
         for name, move in asked.items():
             entries = parse_list(lists.get(name.topic, {}).get(side.replicas_key))
             followers = catching_up[name] | (frozenset() if throttled else move.adding)
-            brokers |= {each for each in followers if ALL in entries or f"{name.partition}:{each}" in entries}
+            brokers |= {
+                follower for follower in followers if ALL in entries or f"{name.partition}:{follower}" in entries
+            }
         if side is ThrottleSide.LEADER:
             brokers = {copy.leader for copy in leading if copy.leader is not None}
         able = sorted(brokers & snapshot.live)
         rates = cluster.broker_rates(able, [side.rate_key])[side.rate_key] if able else {}
-        found += rates_in_force(side, {broker: rate for broker, rate in rates.items() if (broker, side) not in leased})
+        external += rates_in_force(
+            side, {broker: rate for broker, rate in rates.items() if (broker, side) not in leased}
+        )
     return tuple(
-        limiting_rates([(copy.leader if copy in leading else None, copy.follower) for copy in copies], found, 0)
+        limiting_rates([(copy.leader if copy in leading else None, copy.follower) for copy in copies], external, 0)
     )
 
 

@@ -121,7 +121,9 @@ class ThrottleSurvey:
         """Return where rates stand in files, and what takes them away; empty if none does."""
         if not self.in_files:
             return ""
-        named = [f"{each.key} {rate_text(int(each.value))} of broker {each.entity}" for each in self.in_files]
+        named = [
+            f"{throttle.key} {rate_text(int(throttle.value))} of broker {throttle.entity}" for throttle in self.in_files
+        ]
         return (
             f"In server.properties: {name_some(named, _NAMED)}. Kafka shows such a rate and does not apply it to "
             "replication; only a change of the file and a restart of the broker take it away."
@@ -157,13 +159,13 @@ def survey_throttles(
             for broker, rate in rates.items()
             if rate.in_file is not None
         )
-        others = _rates_of_others(side, rates, leased)
+        theirs = _rates_of_others(side, rates, leased)
         with_lease = {broker for broker, of in leased if of is side}
-        for needed, each in _list_rates(side, others, snapshot, with_lease):
-            (in_use if needed else unneeded).append(each)
-        external[side] = rates_in_force(side, others)
+        for needed, throttle in _list_rates(side, theirs, snapshot, with_lease):
+            (in_use if needed else unneeded).append(throttle)
+        external[side] = rates_in_force(side, theirs)
     rows = journal.rows(THROTTLE_LEASES).all()
-    entries = {row.key: {entry for several in row.value.entries.values() for entry in several} for row in rows}
+    entries = {row.key: {entry for listed in row.value.entries.values() for entry in listed} for row in rows}
     lists = list(_read_lists(cluster, sorted(snapshot.topics), check))
     for topic, key, value in lists:
         ours = entries.get(LeaseKey(topic, key), set())
@@ -240,7 +242,7 @@ def _with_lagging(cluster: ClusterPort, snapshot: Snapshot, rates: Sequence[Exte
     for name, partition in snapshot.partitions.items():
         for broker in set(partition.replicas) - partition.isr & lagging.keys():
             lagging[broker].add(name)
-    topics = sorted({name.topic for several in lagging.values() for name in several})
+    topics = sorted({name.topic for names in lagging.values() for name in names})
     key = ThrottleSide.FOLLOWER.replicas_key
     lists = {topic: parse_list(value) for topic, of, value in _read_lists(cluster, topics, lambda: None) if of == key}
     for rate in rates:
@@ -321,7 +323,7 @@ def remove_leftover_throttles(
     """
     with journal.step_lock() as fence:
         current = set(survey_throttles(cluster, journal, fence.check).leftovers)
-        entries = {each: [_audit_record(each, who, reason)] for each in shown if each in current}
+        entries = {throttle: [_audit_record(throttle, who, reason)] for throttle in shown if throttle in current}
         calls = AuditedCalls(journal.audit, fence)
         return calls.execute(entries, lambda batch: _remove(cluster, batch))
 
@@ -342,15 +344,15 @@ def _audit_record(leftover: ExternalThrottle, who: Actor, reason: str) -> AuditR
 
 def _remove(cluster: ClusterPort, batch: Sequence[ExternalThrottle]) -> dict[ExternalThrottle, ClusterError | None]:
     changes = {level: dict[str, list[ConfigChange]]() for level in ThrottleLevel}
-    for each in batch:
-        changes[each.level].setdefault(each.entity, []).append(each.change)
+    for throttle in batch:
+        changes[throttle.level].setdefault(throttle.entity, []).append(throttle.change)
     answers: dict[tuple[ThrottleLevel, str], ClusterError | None] = {}
-    for several in changes[ThrottleLevel.ALL_BROKERS].values():
-        answers[ThrottleLevel.ALL_BROKERS, ""] = cluster.change_default_broker_configs(several)
+    for wanted in changes[ThrottleLevel.ALL_BROKERS].values():
+        answers[ThrottleLevel.ALL_BROKERS, ""] = cluster.change_default_broker_configs(wanted)
     if of_brokers := changes[ThrottleLevel.BROKER]:
-        results = cluster.change_broker_configs({int(broker): several for broker, several in of_brokers.items()})
+        results = cluster.change_broker_configs({int(broker): wanted for broker, wanted in of_brokers.items()})
         answers |= {(ThrottleLevel.BROKER, str(broker)): error for broker, error in results.items()}
     if of_topics := changes[ThrottleLevel.TOPIC]:
         refused = cluster.change_topic_configs(of_topics)
         answers |= {(ThrottleLevel.TOPIC, topic): error for topic, error in refused.items()}
-    return {each: answers[each.level, each.entity] for each in batch}
+    return {throttle: answers[throttle.level, throttle.entity] for throttle in batch}

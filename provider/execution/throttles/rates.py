@@ -99,10 +99,10 @@ def find_catching_up(move: Move, snapshot: Snapshot) -> frozenset[int]:
 
 def copies_of(moves: Iterable[Move], snapshot: Snapshot) -> list[Copy]:
     """Return what these moves copy in a cluster of this state, and what they wait for. Pure."""
-    found = ((move, snapshot.partitions.get(move.topic_partition)) for move in moves)
+    pairs = ((move, snapshot.partitions.get(move.topic_partition)) for move in moves)
     return [
         Copy(move.topic_partition, partition.leader if partition else None, follower)
-        for move, partition in found
+        for move, partition in pairs
         for follower in sorted(move.adding | find_catching_up(move, snapshot))
     ]
 
@@ -122,13 +122,13 @@ def limiting_rates(
     copy is a leader, None where no list names it, and a follower.
     """
     known: dict[tuple[int | None, ThrottleSide], ExternalRate] = {(rate.broker, rate.side): rate for rate in rates}
-    found = set[ExternalRate]()
+    limiting = set[ExternalRate]()
     for leader, follower in set(copies):
         ends = (known.get((follower, ThrottleSide.FOLLOWER)), known.get((leader, ThrottleSide.LEADER)))
         here = [rate for rate in ends if rate is not None]
         least = min((rate.bytes_per_s for rate in here), default=0)
-        found.update(rate for rate in here if rate.bytes_per_s == least and (not throttle or least < throttle))
-    return sorted(found)
+        limiting.update(rate for rate in here if rate.bytes_per_s == least and (not throttle or least < throttle))
+    return sorted(limiting)
 
 
 def is_slower_than(seconds: float, rates: Iterable[ExternalRate], copies: Mapping[Copy, int]) -> bool:
@@ -171,11 +171,11 @@ def external_rates_lines(
     parts = []
     for (side, bytes_per_s, for_all), brokers in list(alike.items())[:_NAMED]:
         command = removal_command("" if for_all else str(brokers[0]), "brokers", side.rate_key, connection)
-        others = "" if for_all or len(brokers) == 1 else ", and so for each"
+        also = "" if for_all or len(brokers) == 1 else ", and so for each"
         effect = f"it slows {whose} copies from there" if side is ThrottleSide.LEADER else _NOT_APPLIED
         effect = effect.format(whose=whose, throttle=throttle) if throttle else "it slows moves of this plan"
         named = _name_rate(side, bytes_per_s, brokers, for_all=for_all)
-        parts.append(f"{named}: {effect}; to end that: {command}{others}.")
+        parts.append(f"{named}: {effect}; to end that: {command}{also}.")
     more = len(alike) - _NAMED
     return [*parts, *([f"{counted(more, 'more such rate', 'applies', 'apply')}."] if more > 0 else [])]
 
@@ -275,7 +275,7 @@ def throttle_demand(copying: Iterable[Move], ahead: Iterable[Move] = (), *, lead
         for side, brokers in _throttled_brokers_by_side(move, leaders)
         for broker in brokers
     }
-    return ThrottleDemand({key: frozenset(several) for key, several in entries.items() if several}, frozenset(rates))
+    return ThrottleDemand({key: frozenset(listed) for key, listed in entries.items() if listed}, frozenset(rates))
 
 
 def _throttled_brokers_by_side(move: Move, leaders: bool) -> list[tuple[ThrottleSide, Collection[int]]]:
@@ -298,24 +298,24 @@ def decide_rate(
     `now` is the broker's current rate, None if none is set on the broker, and `inherited` the one that applies then,
     None if there is none. All rates are in bytes per second. The lease has a rate of ours if the broker is to have it.
     """
-    noted = known or ThrottleLease(now, None)
-    if rate is None and plan not in noted.entries:
+    lease = known or ThrottleLease(now, None)
+    if rate is None and plan not in lease.entries:
         return known, now
-    entries = dict(noted.entries) if rate is None else {**noted.entries, plan: (rate,)}
-    noted = replace(noted, entries=entries)
+    entries = dict(lease.entries) if rate is None else {**lease.entries, plan: (rate,)}
+    lease = replace(lease, entries=entries)
     asked = min((int(rates[0]) for rates in entries.values() if rates), default=None)
     if asked is None:
-        return noted, now
-    if now is None or (noted.ours is None and now not in noted.earlier):
-        noted = replace(noted, before=now)
-    elif now not in {noted.ours, noted.before, *noted.earlier}:
-        if int(now) <= asked or str(asked) == noted.ours:
-            return noted, now
-        noted = replace(noted, before=now)  # a stricter rate was requested after the external one was set
-    without_us = inherited if noted.before is None else noted.before
+        return lease, now
+    if now is None or (lease.ours is None and now not in lease.earlier):
+        lease = replace(lease, before=now)
+    elif now not in {lease.ours, lease.before, *lease.earlier}:
+        if int(now) <= asked or str(asked) == lease.ours:
+            return lease, now
+        lease = replace(lease, before=now)  # a stricter rate was requested after the external one was set
+    without_us = inherited if lease.before is None else lease.before
     if without_us is not None and int(without_us) <= asked:
-        return _with_own_rate(noted, None), noted.before  # what applies without us is at least as strict
-    return _with_own_rate(noted, str(asked)), str(asked)
+        return _with_own_rate(lease, None), lease.before  # what applies without us is at least as strict
+    return _with_own_rate(lease, str(asked)), str(asked)
 
 
 def note_external(lease: ThrottleLease, wanted: str | None, inherited: str | None) -> ThrottleLease:
@@ -331,12 +331,12 @@ def stricter_external_rates(
 
     `throttle` replaces the rates that the plan requested before, in bytes per second.
     """
-    found = []
+    stricter = []
     for (broker, side), lease in leases.items():
         requested = [throttle] if throttle is not None else [int(rate) for rate in lease.entries.get(plan, ())]
         if lease.external is not None and requested and int(lease.external) < requested[0]:
-            found.append(ExternalRate(broker, side, int(lease.external), lease.external_for_all))
-    return sorted(found)
+            stricter.append(ExternalRate(broker, side, int(lease.external), lease.external_for_all))
+    return sorted(stricter)
 
 
 def lease_late_rate(known: ThrottleLease | None, plan: str, rate: str, before: str | None) -> ThrottleLease:
@@ -347,9 +347,9 @@ def lease_late_rate(known: ThrottleLease | None, plan: str, rate: str, before: s
     return replace(known, entries={**known.entries, plan: known.entries.get(plan, (rate,))}, earlier=earlier)
 
 
-def _with_own_rate(noted: ThrottleLease, ours: str | None) -> ThrottleLease:
-    earlier = _unique_rates((*noted.earlier, *filter(None, (noted.ours,))), ours)
-    return replace(noted, ours=ours, earlier=earlier)
+def _with_own_rate(lease: ThrottleLease, ours: str | None) -> ThrottleLease:
+    earlier = _unique_rates((*lease.earlier, *filter(None, (lease.ours,))), ours)
+    return replace(lease, ours=ours, earlier=earlier)
 
 
 def _unique_rates(rates: tuple[str, ...], but: str | None) -> tuple[str, ...]:

@@ -153,19 +153,19 @@ def find_known_brokers(journal: Journal, snapshot: Snapshot) -> frozenset[int]:
 
     They are live or registered, or host a replica, or the journal names them as failed or as being restarted.
     """
-    noted = (
-        each.key[0] for collection in (FAILED_BROKERS, RESTARTS) for each in collection.list_valid(journal.mailbox)
+    named = (
+        entry.key[0] for collection in (FAILED_BROKERS, RESTARTS) for entry in collection.list_valid(journal.mailbox)
     )
     hosting = (broker for broker in snapshot.hosting_brokers if broker >= 0)  # ZooKeeper mode accepts placeholders
-    return frozenset((*snapshot.brokers, *hosting, *noted))
+    return frozenset((*snapshot.brokers, *hosting, *named))
 
 
 def _rotate_brokers(brokers: Sequence[int], number: int) -> Assignment:
     """Return the brokers rotated by the partition number; the followers are rotated further in each round."""
     first, turn = number % len(brokers), number // len(brokers)
-    others = [*brokers[first + 1 :], *brokers[:first]]
-    turn %= len(others) or 1
-    return (brokers[first], *others[turn:], *others[:turn])
+    rest = [*brokers[first + 1 :], *brokers[:first]]
+    turn %= len(rest) or 1
+    return (brokers[first], *rest[turn:], *rest[:turn])
 
 
 def create_topic(
@@ -177,7 +177,7 @@ def create_topic(
     exists with other numbers, when too few brokers are live, and for more replicas than known brokers; KafkaRefused.
     """
     snapshot = cluster.snapshot()
-    there = {name: each for name, each in snapshot.partitions.items() if name.topic == wanted.topic}
+    there = {name: partition for name, partition in snapshot.partitions.items() if name.topic == wanted.topic}
     if there:
         reconcile_pending(cluster, journal, snapshot, who)
         return _check_existing_topic(journal, wanted, there, snapshot)
@@ -232,7 +232,7 @@ def _submit_topic(
 ) -> KafkaRefused | None:
     """Send one request; return None if the topic exists as requested afterwards, else Kafka's refusal."""
     after = {"partitions": wanted.partitions, "replication_factor": wanted.replication_factor}
-    placed = {} if assignments is None else {"assignments": [list(each) for each in assignments]}
+    placed = {} if assignments is None else {"assignments": [list(assignment) for assignment in assignments]}
     entry = AuditRecord(
         Action.CREATE,
         "a user requested the topic",
@@ -262,8 +262,8 @@ def _submit_topic(
 
 def _is_as_requested(cluster: TopicAdminPort, wanted: TopicSpec, assignments: Sequence[Assignment] | None) -> bool:
     """Return whether the topic exists with the requested partitions, replicas and settings. Raises KafkaRefused."""
-    found = describe_topic(cluster, wanted.topic).partitions
-    there = {name.partition: each.replicas for name, each in found.items() if name.topic == wanted.topic}
+    partitions = describe_topic(cluster, wanted.topic).partitions
+    there = {name.partition: partition.replicas for name, partition in partitions.items() if name.topic == wanted.topic}
     if sorted(there) != list(range(wanted.partitions)):
         return False
     placed = [there[number] for number in range(wanted.partitions)]
@@ -282,13 +282,13 @@ def _check_existing_topic(
         pending.partition: pending.document for pending in list_pending(journal, snapshot) if not pending.is_obsolete
     }
     factors = {
-        still[name].target_rf if name in still else len(set(each.replicas) - set(each.adding))
-        for name, each in there.items()
+        still[name].target_rf if name in still else len(set(partition.replicas) - set(partition.adding))
+        for name, partition in there.items()
     }
     if factors != {wanted.replication_factor}:
-        found = ", ".join(map(str, sorted(factors)))
+        existing = ", ".join(map(str, sorted(factors)))
         raise RequestError(
-            f"Topic {wanted.topic} exists with replication factor {found}, and {wanted.replication_factor} was "
+            f"Topic {wanted.topic} exists with replication factor {existing}, and {wanted.replication_factor} was "
             "requested; to change it, make a plan with the operation set-replication-factor."
         )
     if len(there) != wanted.partitions:
@@ -312,7 +312,7 @@ def _build_pending_replicas(
 
 
 def _count_missing_replicas(pending: Mapping[TopicPartition, PendingReplicas]) -> int:
-    return sum(each.target_rf - len(each.brokers) for each in pending.values())
+    return sum(document.target_rf - len(document.brokers) for document in pending.values())
 
 
 def _creation_message(wanted: TopicSpec, pending: Mapping[TopicPartition, PendingReplicas], what: str) -> str:
@@ -331,8 +331,8 @@ def _effective_min_isr(cluster: ClusterPort, wanted: TopicSpec, snapshot: Snapsh
     given = str(wanted.settings.get(MIN_ISR, ""))
     if given.isdecimal():  # Kafka rejects any other text with its own error message
         return int(given)
-    told = cluster.broker_configs(sorted(snapshot.live), [MIN_ISR])
-    return max((int(of[MIN_ISR]) for of in told.values() if MIN_ISR in of), default=1)
+    configs = cluster.broker_configs(sorted(snapshot.live), [MIN_ISR])
+    return max((int(of[MIN_ISR]) for of in configs.values() if MIN_ISR in of), default=1)
 
 
 def _add_hint_to_refusal(
@@ -576,7 +576,7 @@ def _store_deferred_request(journal: Journal, asked: DeferredPartitions, topic: 
 
 
 def _partitions_of_topic(snapshot: Snapshot, topic: str) -> list[Partition]:
-    return [each for name, each in sorted(snapshot.partitions.items()) if name.topic == topic]
+    return [partition for name, partition in sorted(snapshot.partitions.items()) if name.topic == topic]
 
 
 def _replication_factor(there: list[Partition]) -> int:

@@ -244,15 +244,15 @@ def _read_fill_assignments(journal: Journal) -> dict[TopicPartition, list[Assign
 
     Only a fill may leave a partition with a part of its pending replicas.
     """
-    found: dict[TopicPartition, list[Assignment]] = {}
+    assignments: dict[TopicPartition, list[Assignment]] = {}
     for record in journal.plans.latest(_PLANS):
         if record.operation == Operation.FILL.value:
             for row in journal.plans.existing_rows(record.digest):
                 if row.state in {MoveState.COMPLETED, MoveState.SUBMITTED}:
-                    found.setdefault(row.topic_partition, []).append(row.move.after)
+                    assignments.setdefault(row.topic_partition, []).append(row.move.after)
                 if row.attempt:
-                    found.setdefault(row.topic_partition, []).extend(intermediate_assignments(row.move))
-    return found
+                    assignments.setdefault(row.topic_partition, []).extend(intermediate_assignments(row.move))
+    return assignments
 
 
 def _build_audit_record(

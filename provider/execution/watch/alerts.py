@@ -1,8 +1,8 @@
 """Alerts: what the watch has found that needs a person, from its first appearance until people know of its end.
 
-Each condition is a row. The watch emits its event while people are to be told, again
-and again until a run has told them; then once an hour while the condition lasts, and once more after its end. So an
-event that Airflow lost, or that came while the DAG was paused, is made up for.
+Each condition is a row. The watch emits its event while people are to be told, again and again until a run has told
+them; then once an hour while the condition lasts, and once more after its end. So an event that Airflow lost, or that
+came while the DAG was paused, is made up for.
 
 A plan has a row of stalls while moves of a plan make no progress. The process that steps the plan writes it: no
 other one knows.
@@ -88,10 +88,10 @@ class AlertDecision:
 
 
 def decide_alerts(
-    found: Iterable[Condition], known: Mapping[str, AlertRecord], now_ms: int, *, retried_ms: int = RETRIED_MS
+    observed: Iterable[Condition], known: Mapping[str, AlertRecord], now_ms: int, *, retried_ms: int = RETRIED_MS
 ) -> AlertDecision:
     """Return what becomes of the alerts when the watch has found these conditions. Pure."""
-    conditions = {each.key: each for each in found}
+    conditions = {condition.key: condition for condition in observed}
     changes: dict[str, AlertRecord | None] = {}
     due = []
     for key in sorted(conditions.keys() | known.keys()):
@@ -124,21 +124,21 @@ def _is_due(record: AlertRecord, now_ms: int, retried_ms: int) -> bool:
 
 def plan_conditions(plans: Iterable[PlanRecord], stalls: Mapping[str, Stall], disabled: str) -> list[Condition]:
     """Return the conditions of unfinished plans; `disabled` is the reason why reassignments are disabled. Pure."""
-    found = []
+    conditions = []
     for plan in plans:
         name = f"Plan {plan.digest[:12]}"
         if plan.status is PlanStatus.STUCK:
-            found.append(Condition("stuck", plan.reason or f"{name} is stuck.", plan.digest))
+            conditions.append(Condition("stuck", plan.reason or f"{name} is stuck.", plan.digest))
         elif plan.status is PlanStatus.IDLE:
-            found.append(Condition("no_process", plan.reason or f"No process steps {name}.", plan.digest))
+            conditions.append(Condition("no_process", plan.reason or f"No process steps {name}.", plan.digest))
         elif plan.status is PlanStatus.PREEMPTED:
-            found.append(Condition("paused", plan.reason or f"{name} is paused.", plan.digest, PAUSED_MS))
+            conditions.append(Condition("paused", plan.reason or f"{name} is paused.", plan.digest, PAUSED_MS))
         elif disabled:
             sentence = f"{name} waits: reassignments are disabled {disabled}."
-            found.append(Condition("paused", sentence, plan.digest, PAUSED_MS))
+            conditions.append(Condition("paused", sentence, plan.digest, PAUSED_MS))
         if plan.digest in stalls and plan.status is PlanStatus.RUNNING:
-            found.append(Condition("stalled", stalls[plan.digest].sentence or f"{name} is stalled.", plan.digest))
-    return found
+            conditions.append(Condition("stalled", stalls[plan.digest].sentence or f"{name} is stalled.", plan.digest))
+    return conditions
 
 
 def read_plan_conditions(journal: Journal) -> list[Condition]:
@@ -152,13 +152,13 @@ def read_plan_conditions(journal: Journal) -> list[Condition]:
     return plan_conditions(plans, conditions, disabled_reason(journal.mailbox) if plans else "")
 
 
-def update_alerts(journal: Journal, found: Iterable[Condition], now_ms: int) -> dict[str, AlertRecord]:
+def update_alerts(journal: Journal, observed: Iterable[Condition], now_ms: int) -> dict[str, AlertRecord]:
     """Record the conditions that the watch has found; return the alerts to emit the event for, by key.
 
     A concurrent change of an alert wins: the next poll decides again. Raises JournalUnreachable.
     """
     known = {row.key: row for row in journal.rows(ALERTS).all()}
-    decision = decide_alerts(found, {key: row.value for key, row in known.items()}, now_ms)
+    decision = decide_alerts(observed, {key: row.value for key, row in known.items()}, now_ms)
     written = {key for key, record in decision.changes.items() if _write(journal, known.get(key), key, record)}
     records = {key: decision.changes[key] for key in decision.due if key in written}
     return {key: record for key, record in records.items() if record is not None}

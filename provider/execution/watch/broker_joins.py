@@ -134,12 +134,12 @@ def _is_fill_in_progress(journal: Journal) -> bool:
 def _pending_message(pending: list[PendingReplica], missing: int, able: frozenset[int]) -> str:
     if not missing:
         return "No replica is pending."
-    partitions = sum(not each.is_obsolete for each in pending)
+    partitions = sum(not replica.is_obsolete for replica in pending)
     verb = "is" if missing == 1 else "are"
     message = f"{counted(missing, 'replica')} of {counted(partitions, 'partition')} {verb} pending"
     if able:
         return f"{message}; {name_brokers(sorted(able))} can host some."
-    if any(each.state is PendingState.MOVING for each in pending):
+    if any(replica.state is PendingState.MOVING for replica in pending):
         return f"{message}, and some are in flight."
     return f"{message}; no live broker can host one."
 
@@ -209,17 +209,17 @@ def _poll_empty_brokers(
     snapshot = cluster.snapshot()
     hosting = _hosting(snapshot, settings)
     before, now_ms = _claims(row), journal.now_ms()
-    found = update_empty_brokers(before, snapshot, hosting)
+    claims = update_empty_brokers(before, snapshot, hosting)
     why = _fill_first_reason(cluster, journal, snapshot)
-    announced_ms = dict.fromkeys(found.unclaimed, found.announced_ms)
-    again = brokers_to_announce(found.unclaimed, announced_ms, now_ms, settings)
-    due = _find_claimable_brokers(cluster, found) if announce and again and not why else ()
-    found = replace(found, announced_ms=now_ms) if due else found
-    if found != before and journal.rows(EMPTY_BROKERS).put(ONLY, found, row) is None:
+    announced_ms = dict.fromkeys(claims.unclaimed, claims.announced_ms)
+    again = brokers_to_announce(claims.unclaimed, announced_ms, now_ms, settings)
+    due = _find_claimable_brokers(cluster, claims) if announce and again and not why else ()
+    claims = replace(claims, announced_ms=now_ms) if due else claims
+    if claims != before and journal.rows(EMPTY_BROKERS).put(ONLY, claims, row) is None:
         due = ()  # another watch polls concurrently
     # What an earlier look has found has not joined now. The first look cannot tell which brokers are older.
-    joined = frozenset(found.unclaimed) - frozenset(before.unclaimed) if before.known or before.unclaimed else ()
-    return _build_empty_brokers(found.unclaimed, due, hosting, why, now_ms, joined=joined)
+    joined = frozenset(claims.unclaimed) - frozenset(before.unclaimed) if before.known or before.unclaimed else ()
+    return _build_empty_brokers(claims.unclaimed, due, hosting, why, now_ms, joined=joined)
 
 
 def claim_empty_brokers(cluster: ClusterPort, journal: Journal, settings: Settings, run: str) -> EmptyBrokers:
@@ -233,21 +233,21 @@ def claim_empty_brokers(cluster: ClusterPort, journal: Journal, settings: Settin
     before, now_ms, hosting = _claims(row), journal.now_ms(), _hosting(snapshot, settings)
     if run == before.run:
         return _build_empty_brokers(before.claimed, (), hosting, "", now_ms)
-    found = update_empty_brokers(before, snapshot, hosting)
+    claims = update_empty_brokers(before, snapshot, hosting)
     why = _fill_first_reason(cluster, journal, snapshot)
-    ready = () if why else _find_claimable_brokers(cluster, found)
+    ready = () if why else _find_claimable_brokers(cluster, claims)
     if ready:
-        unclaimed = _sorted_ids(frozenset(found.unclaimed) - frozenset(ready))
-        known = _sorted_ids(frozenset((*found.known, *ready)))
-        taken = replace(found, unclaimed=unclaimed, known=known, run=run, claimed=ready)
+        unclaimed = _sorted_ids(frozenset(claims.unclaimed) - frozenset(ready))
+        known = _sorted_ids(frozenset((*claims.known, *ready)))
+        taken = replace(claims, unclaimed=unclaimed, known=known, run=run, claimed=ready)
         if rows.put(ONLY, taken, row) is None:
             raise VersionConflict("The record of empty brokers was changed by another process; it is retried.")
     return _build_empty_brokers(ready, (), hosting, why, now_ms)
 
 
-def _find_claimable_brokers(cluster: ClusterPort, found: BrokerClaims) -> tuple[int, ...]:
+def _find_claimable_brokers(cluster: ClusterPort, claims: BrokerClaims) -> tuple[int, ...]:
     """Return the unclaimed brokers that may receive replicas: a cordoned broker waits until it is not (KIP-1066)."""
-    return _sorted_ids(frozenset(found.unclaimed) - cordoned_brokers(cluster, found.unclaimed))
+    return _sorted_ids(frozenset(claims.unclaimed) - cordoned_brokers(cluster, claims.unclaimed))
 
 
 def _fill_first_reason(cluster: ClusterPort, journal: Journal, snapshot: Snapshot) -> str:

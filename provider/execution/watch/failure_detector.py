@@ -133,9 +133,9 @@ class DetectionResult:
     announced or not. `waiting` maps the brokers within their grace period to its end. `handled` are down and handled by
     a heal; the heal of `called_off` was called off; `cleared` came back; `down` are all that are down. `disks` are the
     failed log directories, by live broker: with `heal_failed_disks`, such a broker is due and failed like one that is
-    down, as long as it has replicas there. In an outage only
-    brokers that a person reported or named are due. `state` sums all of it up, `stated` is the sentence with the time
-    at which a grace period ends in place of the seconds that are left, and `due_ms` is the end of the first one.
+    down, as long as it has replicas there. In an outage only brokers that a person reported or named are due. `state`
+    sums all of it up, `stated` is the sentence with the time at which a grace period ends in place of the seconds that
+    are left, and `due_ms` is the end of the first one.
     """
 
     due: tuple[int, ...]
@@ -185,7 +185,7 @@ def decide_failures(
         bouncing=frozenset(broker for broker, restart in restarts.items() if restart.is_in_effect(now_ms)),
         now_ms=now_ms,
         settings=settings,
-        stated_ms={broker: each.until_ms for broker, each in restarts.items() if each.until_ms is not None},
+        stated_ms={broker: restart.until_ms for broker, restart in restarts.items() if restart.until_ms is not None},
         called_off=read.called_off,
         reported=read.reported,
         named=named,
@@ -407,8 +407,9 @@ class FailureDetector:
         back = tuple(broker for broker in sorted(known) if view.is_recovered(broker))
         for broker in back:
             self._delete_record(FAILURES, broker)
-            if broker in view.live:
-                self._delete_document(paths.rolling_bounce(broker))
+            node = read_one(self._journal.mailbox, paths.rolling_bounce(broker)) if broker in view.live else None
+            if node is not None:
+                delete_one(self._journal.mailbox, node)  # unless a concurrent poll deletes it
             self._record_audit(Action.CLEAR, broker, _clear_reason(broker, view, read))
         return tuple(broker for broker in back if broker in view.live and broker not in _refused_reports(read))
 
@@ -432,10 +433,6 @@ class FailureDetector:
         row = rows.get(broker)
         return row is not None and rows.delete(row)  # unless a concurrent poll deletes it
 
-    def _delete_document(self, path: str) -> bool:
-        node = read_one(self._journal.mailbox, path)
-        return node is not None and delete_one(self._journal.mailbox, node)  # unless a concurrent poll deletes it
-
     def _record_audit(self, action: Action, broker: int | None, reason: str, *, after: object = None) -> None:
         self._journal.audit.record(AuditRecord(action, reason, broker=broker, after=after, who=self._who))
 
@@ -453,7 +450,7 @@ def _clear_reason(broker: int, view: LivenessView, read: RecordedFailures) -> st
 
 
 def _announced_ms(recorded: Mapping[int, Failure]) -> dict[int, int]:
-    return {broker: each.announced_ms for broker, each in recorded.items() if each.announced_ms is not None}
+    return {broker: failure.announced_ms for broker, failure in recorded.items() if failure.announced_ms is not None}
 
 
 def _failure_message(
@@ -536,7 +533,7 @@ def report_broker(context: ClusterContext, broker: int, *, reason: str = "") -> 
     )
     path = paths.failed_broker(broker)
     written = put_one(journal.mailbox, path, entry.to_json(), read_one(journal.mailbox, path)) is not None
-    # The entry first: `failure_records` says why. Without a time of announcement, the next poll announces the failure.
+    # The entry first: `failures.records` says why. Without a time of announcement, the next poll announces the failure.
     if not (written and journal.rows(FAILURES).put(broker, failure, read.records.get(broker))):
         raise RequestError(f"Broker {broker} was not reported: {path} was changed concurrently; report it again.")
     due = "its heal is due at once, without the grace period"
@@ -648,8 +645,8 @@ def _refuse_log_dirs(broker: int, log_dirs: Collection[str], view: LivenessView)
 
 def _outage_clause(view: LivenessView, context: ClusterContext) -> str:
     """Return what holds for the brokers that were not reported if so many are down that it is an outage."""
-    found = _decide_outage(context.journal, view, read_failures(context.journal), context.settings)
-    why = found.brokers_why or found.disks_why
+    outage = _decide_outage(context.journal, view, read_failures(context.journal), context.settings)
+    why = outage.brokers_why or outage.disks_why
     return why and f" It is healed all the same, although others are down: {why}"
 
 

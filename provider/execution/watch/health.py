@@ -89,7 +89,9 @@ def check_health(
     log_dirs = cluster.log_dirs(asked) if asked else {}
     held = {broker: names for broker, names in partitions_by_broker(moving.values()).items() if broker in snapshot.live}
     # Only topics with a replica out of sync can have partitions under min ISR.
-    lacking = {name.topic for name, each in snapshot.partitions.items() if len(each.isr) < len(each.replicas)}
+    lacking = {
+        name.topic for name, partition in snapshot.partitions.items() if len(partition.isr) < len(partition.replicas)
+    }
     copies = copied_bytes(snapshot, log_dirs, journal.now_ms(), before)
     record_unsettled(journal, snapshot)
     health = measure_health(

@@ -82,8 +82,8 @@ class ClusterLease:
         if self._write(journal, TTL_MS, polled=False):
             return None
         row = self._read(journal)
-        other = self._owner if row is None else row.value.owner
-        return Standby(other, journal.now_ms() + TTL_MS, _SOON_S)
+        owner = self._owner if row is None else row.value.owner
+        return Standby(owner, journal.now_ms() + TTL_MS, _SOON_S)
 
     def renew(self, journal: Journal, pause_s: float) -> None:
         """Renew the lease after a successful poll, unless it is young; `pause_s` is the time until the next one."""
@@ -146,8 +146,8 @@ def pass_event_on(journal: Journal, event: str, payload: Mapping[str, Any]) -> N
     rows = journal.rows(PASSED_EVENTS)
     row = rows.get(event)
     if row is not None:
-        found = PassedEvent(payload["at_ms"], tuple(payload.get("brokers", ())), tuple(payload.get("alerts", ())))
-        rows.put(event, found, row)
+        passed = PassedEvent(payload["at_ms"], tuple(payload.get("brokers", ())), tuple(payload.get("alerts", ())))
+        rows.put(event, passed, row)
 
 
 def take_event(journal: Journal, event: str, *, goes_on: bool) -> PassedEvent | None:

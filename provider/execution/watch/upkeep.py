@@ -52,16 +52,12 @@ def run_chores(context: ClusterContext) -> list[str]:
         lambda: release_orphaned_throttles(cluster, journal, who),
     )
     for chore in chores:
-        _run_logging_errors(chore)
+        try:
+            chore()
+        except (ClusterError, LockLost, DocumentError) as error:
+            # An unreadable document is for example one of a later release.
+            _log.info("Throttles or records of ended plans could not be removed: %s", printable(str(error)))
     return messages
-
-
-def _run_logging_errors(chore: Callable[[], object]) -> None:
-    try:
-        chore()
-    except (ClusterError, LockLost, DocumentError) as error:
-        # An unreadable document is for example one of a later release.
-        _log.info("Throttles or records of ended plans could not be removed: %s", printable(str(error)))
 
 
 def pause_idle_plans(cluster: ClusterPort, journal: Journal, settings: Settings, who: Actor) -> list[str]:
@@ -133,21 +129,19 @@ def delete_stale_in_flight_records(cluster: ClusterPort, journal: Journal, who: 
     crashed before it cancelled it. It is cancelled here, except for an abandoned plan. A record stays as long as its
     topic may not be described. Raises ClusterError.
     """
-    noted = list_in_flight_plans(journal.mailbox)
-    for plan in sorted({plan for plan in noted.values() if plan is not None}):
+    owners = list_in_flight_plans(journal.mailbox)
+    for plan in sorted({plan for plan in owners.values() if plan is not None}):
         if not _has_owner_ended(journal, plan):
             continue
-        names = [name for name, by in noted.items() if by == plan]
+        names = [name for name, owner in owners.items() if owner == plan]
         snapshot = cluster.snapshot(sorted({name.topic for name in names}))
         if is_unknown_plan(journal, plan):
-            in_flight = {name for name, each in snapshot.partitions.items() if each.reassigning}
-            disown_in_flight(journal.mailbox, plan, in_flight)
+            disown_in_flight(journal.mailbox, plan, snapshot.reassigning.keys())
         late = find_orphaned_moves(journal, plan, snapshot)
         LateRetraction(cluster, journal, plan, who).cancel_and_restore(late)
-        kept = {each.partition for each in late}  # what is taken back is recorded until it is
-        delete_in_flight(
-            journal.mailbox, plan, [name for name in names if name.topic not in snapshot.hidden and name not in kept]
-        )
+        kept = {reversal.partition for reversal in late}  # what is taken back is recorded until it is
+        stale = [name for name in names if name.topic not in snapshot.hidden and name not in kept]
+        delete_in_flight(journal.mailbox, plan, stale)
 
 
 def _has_owner_ended(journal: Journal, plan: str) -> bool:
