@@ -160,7 +160,7 @@ class ApprovePlanOperator(LinkedToPlan, ApprovalOperator):
     def _request_approval(
         self, context: Context, plan: PlanFolder, snapshot: SnapshotFolder, rates: Sequence[ExternalRate]
     ) -> NoReturn:
-        from kafka_steward.execution.plans.report import is_same_page, make_approval_request
+        from kafka_steward.execution.plans.summary import is_same_page, make_approval_request
 
         with fail_without_retry():
             read_plan_page(self.plan)

@@ -255,7 +255,8 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
         return write_plan_page(uri, plan, snapshot, rates=rates, connection=tools_connection(hook))
 
     def _plan_result(self, uri: str, plan: PlanFolder, snapshot: SnapshotFolder) -> dict[str, Any]:
-        from kafka_steward.execution.plans.report import held_sentence, partitions_in_need, racks_sentence
+        from kafka_steward.execution.plans.report import held_sentence, racks_sentence
+        from kafka_steward.execution.plans.summary import partitions_in_need
 
         self.linked_plan, proof = plan.digest, plan.proof
         numbers = {name: proof.get(name) for name in ("replicas_moved", "bytes_moved", "lower_bound")}

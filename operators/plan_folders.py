@@ -49,7 +49,7 @@ def write_plan_page(uri: str, plan: PlanFolder, snapshot: SnapshotFolder, **of_r
 
     `of_rates` is what `plan_summary` is to say of the rates of others.
     """
-    from kafka_steward.execution.plans.report import plan_summary
+    from kafka_steward.execution.plans.summary import plan_summary
     from kafka_steward.planning.files.storage import Folder
 
     page = plan_summary(plan, snapshot, **of_rates)

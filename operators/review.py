@@ -55,7 +55,7 @@ class ReviewPlanOperator(LinkedToPlan, StewardOperator):
         """Log the plan, then return or skip the downstream tasks."""
         facts = review_plan(self, self.plan, plan_only=bool(self.plan_only), mode=self.mode)
         if self.snapshot and (self.plan["partitions"] or self.plan["unplaced"]):
-            from kafka_steward.execution.plans.report import plan_summary
+            from kafka_steward.execution.plans.summary import plan_summary
 
             page = read_plan_page(self.plan) or plan_summary(
                 read_task_plan(self.plan), read_task_snapshot(self.snapshot)

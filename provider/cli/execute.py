@@ -18,11 +18,11 @@ from kafka_steward.execution.announcements import disabled_reason
 from kafka_steward.execution.moves.directories import check_directories
 from kafka_steward.execution.plans import lifecycle
 from kafka_steward.execution.plans.publishing import publish_plan
-from kafka_steward.execution.plans.report import bytes_to_copy_text, not_moved_lines
 from kafka_steward.execution.plans.resolution import resolve_plan
 from kafka_steward.execution.plans.rollback import is_cancel_unfinished
 from kafka_steward.execution.plans.slot import refuse_taken_slot
 from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot
+from kafka_steward.execution.plans.summary import bytes_to_copy_text, not_moved_lines
 from kafka_steward.execution.throttles.rates import ineffective_message
 from kafka_steward.journal.records import MoveState, PlanRecord
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_snapshot

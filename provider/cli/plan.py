@@ -31,21 +31,18 @@ from kafka_steward.execution.announcements import restart_clause, restarting_bro
 from kafka_steward.execution.cluster_queries import cordoned_brokers as cordoned_now
 from kafka_steward.execution.failures.records import last_racks, read_failures, read_log_dir_failures
 from kafka_steward.execution.plans.readiness import check_readiness
-from kafka_steward.execution.plans.report import (
-    constraint_regressions,
-    held_sentence,
-    partitions_in_need,
-    plan_tables,
-    racks_in_need,
-    racks_sentence,
-    staying_sentence,
-    stricter_rates,
-)
+from kafka_steward.execution.plans.report import held_sentence, racks_in_need, racks_sentence
 from kafka_steward.execution.plans.requests import no_op_reason, planner_options
 from kafka_steward.execution.plans.slot import current_plans
 from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot, unknown_racks_message
+from kafka_steward.execution.plans.summary import (
+    constraint_regressions,
+    partitions_in_need,
+    plan_tables,
+    staying_sentence,
+)
 from kafka_steward.execution.throttles.leftovers import read_external_rates
-from kafka_steward.execution.throttles.rates import ExternalRate, external_rates_message
+from kafka_steward.execution.throttles.rates import ExternalRate, external_rates_message, stricter_rates
 from kafka_steward.execution.topics.pending import list_pending, target_replication_factors, unfillable_reason
 from kafka_steward.execution.watch.failure_detector import decide_outage
 from kafka_steward.given_targets import CurrentPartition, TargetCheck

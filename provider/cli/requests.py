@@ -34,8 +34,8 @@ from kafka_steward.escaping import iso_time
 from kafka_steward.execution.moves.directories import check_directories
 from kafka_steward.execution.plans.cancel import send_cancel_signal
 from kafka_steward.execution.plans.lifecycle import find_plan_by_prefix
-from kafka_steward.execution.plans.report import bytes_to_copy_text, not_moved_lines
 from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot
+from kafka_steward.execution.plans.summary import bytes_to_copy_text, not_moved_lines
 from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal.kip_documents import CancelRequest, Request
 from kafka_steward.journal.render import Table

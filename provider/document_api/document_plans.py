@@ -27,7 +27,6 @@ from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.mailbox import Node
 from kafka_steward.journal.records import AcceptedDocument, PlanRecord
 from kafka_steward.journal.store import Journal
-from kafka_steward.planning.files.formats import plan_digest, plan_table
 from kafka_steward.settings import Settings
 
 #: The maximum number of active document plans; requests beyond that wait in the mailbox.
@@ -112,6 +111,9 @@ def publish_document_plan(
     journal: Journal, moves: Sequence[Move], *, sources: Collection[str], legacy: bool, who: Actor
 ) -> PlanRecord:
     """Publish the plan, and let it share the plan slot if it can; else it waits."""
+    # Whoever only reads plans of documents needs no Arrow, which takes 0.2 s to import.
+    from kafka_steward.planning.files.formats import plan_digest, plan_table  # noqa: PLC0415
+
     options: Mapping[str, Any] = {"sources": sorted(sources), "legacy": legacy}
     digest = plan_digest(journal.cluster_id, "", Operation.APPLY.value, options, plan_table(moves))
     reason = "requested by " + ", ".join(sorted(source.rpartition("@")[0] for source in sources)[:3])

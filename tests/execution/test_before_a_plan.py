@@ -19,15 +19,7 @@ from kafka_steward.execution.moves.directories import check_directories, held_di
 from kafka_steward.execution.moves.states import HoldReason
 from kafka_steward.execution.plans.publishing import publish_plan
 from kafka_steward.execution.plans.readiness import KnownState, LeftOut, check_readiness, evaluate_readiness
-from kafka_steward.execution.plans.report import (
-    REASONS_TO_LEAVE,
-    DrainStatus,
-    constraint_regressions,
-    drain_status,
-    plan_summary,
-    plan_tables,
-    refuse_invalid_drain,
-)
+from kafka_steward.execution.plans.report import REASONS_TO_LEAVE, DrainStatus, drain_status, refuse_invalid_drain
 from kafka_steward.execution.plans.requests import (
     no_op_reason,
     parse_assignments,
@@ -36,6 +28,7 @@ from kafka_steward.execution.plans.requests import (
 )
 from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.plans.snapshot import take_snapshot
+from kafka_steward.execution.plans.summary import constraint_regressions, plan_summary, plan_tables
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.journal.records import UNSETTLED, UnsettledPartitions
 from kafka_steward.journal.state import ONLY

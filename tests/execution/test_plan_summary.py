@@ -13,10 +13,9 @@ from kafka_steward.execution.plans.report import (
     find_out_of_sync,
     format_bytes,
     format_duration,
-    not_moved_lines,
-    plan_summary,
     summarize_outcome,
 )
+from kafka_steward.execution.plans.summary import not_moved_lines, plan_summary
 from kafka_steward.execution.throttles.rates import ineffective_message
 from kafka_steward.journal.records import MoveRow, MoveState
 from kafka_steward.planning.solver.problem import Disposition

@@ -23,7 +23,6 @@ from kafka_steward.execution.plans.publishing import (
     refuse_unapproved,
     reject_plan,
 )
-from kafka_steward.execution.plans.report import make_approval_request, plan_summary
 from kafka_steward.execution.plans.resolution import resolve_plan
 from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.plans.slot import (
@@ -37,6 +36,7 @@ from kafka_steward.execution.plans.slot import (
     waiting_reason,
 )
 from kafka_steward.execution.plans.snapshot import take_snapshot
+from kafka_steward.execution.plans.summary import make_approval_request, plan_summary
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.watch.failure_detector import FailureDetector
 from kafka_steward.journal.records import Approval, MoveState, PlanRecord, PlanStatus

@@ -24,8 +24,8 @@ from airflow.sdk.execution_time import task_runner
 
 from kafka_steward.airflow_versions import TaskAwaitingInput
 from kafka_steward.errors import ClusterUnreachable, JournalUnreachable, PlanError, SettingError
-from kafka_steward.execution.plans import report as plan_report
-from kafka_steward.execution.plans.report import plan_summary
+from kafka_steward.execution.plans import summary
+from kafka_steward.execution.plans.summary import plan_summary
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.operators import approve as approve_module
 from kafka_steward.operators.approve import parse_approvers, request_input, validate_approve_above
@@ -495,7 +495,7 @@ def test_a_person_is_asked_about_the_plan_even_when_the_page_was_replaced_with_i
     made, snapshot = drained(desk)
     text, plan = path_of(made).read_text(), read_task_plan(made)
     with monkeypatch.context() as forging:
-        forging.setattr(plan_report, "plan_summary", lambda *_, **__: "Moves nothing.")
+        forging.setattr(summary, "plan_summary", lambda *_, **__: "Moves nothing.")
         forged = {**made, "page_digest": write_plan_page(made["uri"], plan, read_task_snapshot(snapshot))}
     assert read_plan_page(forged) == "Moves nothing."
     asked(asking(forged, snapshot))

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafka_steward.assignment import Assignment
-from kafka_steward.execution.plans.report import plan_summary
+from kafka_steward.execution.plans.summary import plan_summary
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from kafka_steward.planning.shards import PlanningJob

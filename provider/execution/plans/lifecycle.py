@@ -24,7 +24,6 @@ from kafka_steward.commands import command_line
 from kafka_steward.errors import PlanError, VersionConflict
 from kafka_steward.execution.moves.skips import delete_skips
 from kafka_steward.execution.moves.states import DONE, filter_unsettled, final_status
-from kafka_steward.execution.plans.report import stricter_rates
 from kafka_steward.execution.plans.rollback import find_unfinished_rollback, is_rollback_unfinished
 from kafka_steward.execution.plans.slot import release_slot
 from kafka_steward.execution.ports import ClusterContext
@@ -37,6 +36,7 @@ from kafka_steward.execution.throttles.rates import (
     external_rates_message,
     ineffective_message,
     rate_text,
+    stricter_rates,
 )
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
 from kafka_steward.journal.kip_documents import CancelRequest

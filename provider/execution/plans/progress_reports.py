@@ -8,13 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import JournalUnreachable, LockLost
 from kafka_steward.execution.moves.progress import Progress
 from kafka_steward.execution.moves.states import Held
-from kafka_steward.execution.plans.report import brokers_to_bring_back
 from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.observed import (
@@ -26,7 +25,9 @@ from kafka_steward.journal.observed import (
 )
 from kafka_steward.journal.paths import BROKER, PARTITION, TOPIC
 from kafka_steward.journal.store import Journal
-from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
+
+if TYPE_CHECKING:
+    from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 
 _log = logging.getLogger(__name__)
 
@@ -117,6 +118,9 @@ def proof_summary(plan: PlanFolder, snapshot: SnapshotFolder | None = None) -> P
     racks, rack_left = _mapping(proof.get("rack_violations")), _mapping(proof.get("rack_left"))
     left = _left_partitions(entry for name in ("unplaced", "pinned") for entry in _sequence(proof.get(name)))
     if snapshot is not None:
+        # A step only reports progress, and needs no Arrow, which takes 0.2 s to import.
+        from kafka_steward.execution.plans.summary import brokers_to_bring_back  # noqa: PLC0415
+
         back = brokers_to_bring_back({TopicPartition(*partition[:2]): partition.reason for partition in left}, snapshot)
         left = tuple(LeftPartition(*partition[:3], *back.get(TopicPartition(*partition[:2]), ())) for partition in left)
     return ProofSummary(

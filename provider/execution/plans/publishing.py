@@ -18,8 +18,8 @@ from kafka_steward.execution.failures.records import LATEST_PLANS, delete_entry,
 from kafka_steward.execution.failures.rules import build_view
 from kafka_steward.execution.plans.lifecycle import abandon_plan, record_request
 from kafka_steward.execution.plans.progress_reports import report_publication
-from kafka_steward.execution.plans.report import partitions_in_need
 from kafka_steward.execution.plans.slot import claim_slot, refuse_taken_slot
+from kafka_steward.execution.plans.summary import partitions_in_need
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number

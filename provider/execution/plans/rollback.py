@@ -23,7 +23,6 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Code
 from kafka_steward.journal.records import REVERTED_IN_PART, Cause, MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.store import Journal
-from kafka_steward.planning.files.formats import plan_digest, plan_table
 
 
 def publish_rollback(
@@ -249,6 +248,9 @@ def _link_rollback(journal: Journal, undone: PlanRecord, record: PlanRecord) -> 
 def _build_rollback_record(
     undone: PlanRecord, back: RollbackMoves, who: Actor, *, even_if_disabled: bool
 ) -> PlanRecord:
+    # Only a rollback that is published needs Arrow, which takes 0.2 s to import.
+    from kafka_steward.planning.files.formats import plan_digest, plan_table  # noqa: PLC0415
+
     # A rollback that follows a cancelled rollback may have the same moves, but is another plan.
     options = {"after": undone.rolled_back_by} if undone.rolled_back_by else {}
     operation = Operation.ROLLBACK.value

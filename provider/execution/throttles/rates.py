@@ -131,6 +131,33 @@ def limiting_rates(
     return sorted(limiting)
 
 
+def stricter_rates(moves: Sequence[Move], rates: Sequence[ExternalRate], throttle: int) -> list[ExternalRate]:
+    """Return the rates of others that limit the moves more than `throttle`: of followers and of leaders. Pure.
+
+    A replica that stays and is out of sync has no throttle of ours: a rate of others limits it in any case.
+    """
+    senders = throttled_leaders(rates)
+    copies = {(senders.get(move.topic_partition), broker) for move in moves for broker in move.adding}
+    kept = {(senders.get(move.topic_partition), broker) for move in moves for broker in throttled_kept(move, rates)}
+    return sorted({*(limiting_rates(copies, rates, throttle) if throttle else ()), *limiting_rates(kept, rates, 0)})
+
+
+def throttled_kept(move: Move, rates: Sequence[ExternalRate]) -> list[int]:
+    """Return the brokers of replicas that stay and are out of sync, and that a rate of others throttles."""
+    return [
+        rate.broker
+        for rate in rates
+        if rate.side is ThrottleSide.FOLLOWER
+        and move.topic_partition in rate.partitions
+        and rate.broker in frozenset(move.after) - move.adding
+    ]
+
+
+def throttled_leaders(rates: Sequence[ExternalRate]) -> dict[TopicPartition, int]:
+    """Return the leaders of the partitions that a leader's rate throttles. Pure."""
+    return {name: rate.broker for rate in rates if rate.side is ThrottleSide.LEADER for name in rate.partitions}
+
+
 def is_slower_than(seconds: float, rates: Iterable[ExternalRate], copies: Mapping[Copy, int]) -> bool:
     """Return True if `rates` of others may not let what is left of `copies`, in bytes, through in `seconds`. Pure.
 

@@ -8,15 +8,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import PlanError
 from kafka_steward.escaping import printable
 from kafka_steward.given_targets import refuse
-from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: A replica: its partition, and its broker.
 Replica = tuple[TopicPartition, int]
@@ -245,6 +245,11 @@ def snapshot_tables(current: Any, brokers: Any) -> tuple[pa.Table, pa.Table]:
     partition may have `target_rf`, `isr`, `leader`, `bytes` and `min_isr`; missing fields get defaults. Log
     directories, which Kafka 4.2 and later print, are ignored. Raises PlanError when either document is invalid.
     """
+    # Whoever only parses a reassignment needs no Arrow, which takes 0.2 s to import.
+    import pyarrow as pa  # noqa: PLC0415
+
+    from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS  # noqa: PLC0415
+
     listed = brokers.get("brokers") if isinstance(brokers, Mapping) else brokers
     if not isinstance(listed, list) or not all(isinstance(broker, Mapping) and "id" in broker for broker in listed):
         raise PlanError('The brokers should be a list such as [{"id": 1, "rack": "a"}, {"id": 2, "rack": "b"}].')
