@@ -25,6 +25,7 @@ from kafka_steward.cluster.java_security import (
     JAAS,
     KEY_TEXT,
     is_store_key,
+    translate_callback,
     translate_jaas,
     translate_stores,
 )
@@ -229,6 +230,14 @@ _IGNORED_TEXT = (
 )
 _IGNORED = tuple(_IGNORED_TEXT.split())
 
+#: Keys with values that ask for what is done anyway.
+_WITHOUT_EFFECT = frozenset(
+    {
+        ("sasl.oauthbearer.method", "default"),
+        *(("enable.ssl.certificate.verification", value) for value in ("true", "1")),
+    }
+)
+
 
 class Secret(str):
     """A string whose repr hides its value, so that it does not appear in a log or a traceback."""
@@ -353,16 +362,14 @@ def _translate_setting(key: str, value: Any) -> dict[str, Any]:
         return {key: value}
     if key in _EQUIVALENTS:
         return {_EQUIVALENTS[key]: _translate_value(key, value)}
-    if key.startswith(_IGNORED):
+    if key.startswith(_IGNORED) or (key, str(value).lower()) in _WITHOUT_EFFECT:
         return {}
-    if key == "sasl.oauthbearer.method" and str(value).lower() == "default":
-        return {}
+    if key.endswith(".callback.handler.class"):
+        return translate_callback(key, value)
     if key == HOSTNAME_CHECK:
         return {"ssl_check_hostname": str(value).lower() not in ("none", "")}
-    if key == "enable.ssl.certificate.verification" and str(value).lower() in ("true", "1"):
-        return {}
     raise SettingError(
-        f"The Kafka connection's setting {key} has no equivalent here; remove it, or use files (ssl.ca.location, "
+        f"The Kafka setting {key} has no equivalent here; remove it, or use files (ssl.ca.location, "
         "ssl.certificate.location, ssl.key.location) or texts (ssl.ca.pem, ssl.certificate.pem, ssl.key.pem), a user "
         "name with a password, or oauth_cb."
     )
@@ -376,11 +383,9 @@ def _translate_value(key: str, value: Any) -> Any:
     try:
         number = parse_whole_number(value)
     except ValueError as error:
-        raise SettingError(
-            f"The Kafka connection's setting {key} is {shorten_value(value)}; it takes milliseconds."
-        ) from error
+        raise SettingError(f"The Kafka setting {key} is {shorten_value(value)}; it takes milliseconds.") from error
     if number < 0:
-        raise SettingError(f"The Kafka connection's setting {key} is {shorten_value(value)}; it must not be negative.")
+        raise SettingError(f"The Kafka setting {key} is {shorten_value(value)}; it must not be negative.")
     return number
 
 
@@ -391,6 +396,6 @@ def _parse_servers(given: Any) -> list[str]:
         raise SettingError("The Kafka setting bootstrap_servers is empty; give host:port, or several with commas.")
     for server in stripped:
         port = server.rpartition("]")[2].rpartition(":")[2] if server.startswith("[") else server.rpartition(":")[2]
-        if ":" in server and port and not port.isdecimal():
+        if ":" in server and port and not (port.isdecimal() and 0 < int(port) < 1 << 16):
             raise SettingError(f"The Kafka setting bootstrap_servers has {server!r}; write host:port.")
     return stripped

@@ -1,15 +1,15 @@
 """The security settings of Kafka's Java clients: stores of certificates, and `sasl.jaas.config`.
 
 Kafka reads stores as JKS (its default), PKCS#12 or PEM (KIP-651). Python reads PEM only. A store in another format is
-refused with the command that converts it. Only login modules with a user name and a password are translated. No error
-message contains a value that may be a secret.
+refused with the command that converts it. Login modules with a user name and a password, and Amazon's for MSK, are
+translated. No error message contains a value that may be a secret.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from kafka_steward.errors import SettingError
@@ -25,13 +25,13 @@ _TRUSTSTORE = {"location": "ssl_cafile", "certificates": CA_TEXT}
 _KEYSTORE = {"location": "ssl_certfile", "certificate.chain": CERTIFICATE_TEXT, "key": KEY_TEXT}
 _STORES = {"ssl.truststore.": _TRUSTSTORE, "ssl.keystore.": _KEYSTORE}
 
-_PLAIN, _SCRAM = "PlainLoginModule", "ScramLoginModule"
+_PLAIN, _SCRAM, _IAM = "PlainLoginModule", "ScramLoginModule", "IAMLoginModule"
 #: What to set in place of a login module that is not translated, by its name without the package.
 _INSTEAD = {
     "OAuthBearerLoginModule": "sasl_mechanism to OAUTHBEARER and sasl_oauth_token_provider (oauth_cb)",
     "Krb5LoginModule": "sasl_mechanism to GSSAPI and sasl_kerberos_service_name, with a ticket from kinit or a keytab "
     "in KRB5_CLIENT_KTNAME",
-    "IAMLoginModule": "sasl_mechanism to AWS_MSK_IAM",
+    _IAM: "sasl_mechanism to AWS_MSK_IAM",
 }
 #: A token of JAAS: a quoted text with escapes, a punctuation mark, or a word.
 _TOKEN = re.compile(r"""\s*(?:"((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)'|([=;])|([^\s=;"']+))""", re.DOTALL)
@@ -61,12 +61,12 @@ def translate_stores(extra: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
             raise _store_format_error(prefix, kind or "JKS", given.get("location"))
         if "password" in given:
             raise SettingError(
-                f"The Kafka connection's setting {prefix}password has no effect with certificates in PEM; remove it, "
+                f"The Kafka setting {prefix}password has no effect with certificates in PEM; remove it, "
                 "or name the password of the key ssl.key.password."
             )
         for rest, value in given.items():
             if rest not in names:
-                raise SettingError(f"The Kafka connection's setting {prefix}{rest} is unknown; remove it.")
+                raise SettingError(f"The Kafka setting {prefix}{rest} is unknown; remove it.")
             settings[names[rest]] = (f"{prefix}{rest}", value)
     return settings
 
@@ -74,7 +74,7 @@ def translate_stores(extra: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
 def _store_format_error(prefix: str, kind: str, location: Any) -> SettingError:
     if location is None:
         return SettingError(
-            f"The Kafka connection's setting {prefix}type is {shorten_value(kind)}; it takes PEM, with {prefix}location"
+            f"The Kafka setting {prefix}type is {shorten_value(kind)}; it takes PEM, with {prefix}location"
             f" or certificates as text."
         )
     store = shlex.quote(str(location))
@@ -87,20 +87,23 @@ def _store_format_error(prefix: str, kind: str, location: Any) -> SettingError:
         command, made = f"{source} -out client.pem", "client.pem"
         also = ", and ssl.key.password to the new pass phrase"
     return SettingError(
-        f"The Kafka connection's setting {prefix}location names a store in {'PKCS12' if is_pkcs12 else kind}, and PEM "
+        f"The Kafka setting {prefix}location names a store in {'PKCS12' if is_pkcs12 else kind}, and PEM "
         f"is read here; convert it with `{command}`, then set {prefix}type to PEM, {prefix}location to the path of "
         f"{made}{also}, and remove {prefix}password."
     )
 
 
 def translate_jaas(text: Any, mechanism: str | None) -> dict[str, str]:
-    """Return user name, password and, for PLAIN, the mechanism that `sasl.jaas.config` gives.
+    """Return user name, password and mechanism, as far as `sasl.jaas.config` gives them.
 
     `mechanism` is the one that the same connection names, if any. Raises SettingError for another login module, one
     that does not fit `mechanism`, and a text that cannot be read.
     """
     module, options = _parse_jaas(str(text))
     name = module.rpartition(".")[2]
+    if name == _IAM and mechanism in ("AWS_MSK_IAM", None):
+        _refuse_options(options.keys(), "; the profile of AWS_PROFILE may name a role")
+        return {"sasl_mechanism": "AWS_MSK_IAM"}
     if name not in (_PLAIN, _SCRAM):
         instead = _INSTEAD.get(name)
         supported = f"use {_PLAIN} or {_SCRAM}" if instead is None else f"remove it, and set {instead}"
@@ -112,14 +115,28 @@ def translate_jaas(text: Any, mechanism: str | None) -> dict[str, str]:
             f"The login module {name} in {JAAS} needs the sasl.mechanism {' or '.join(wanted)}, and it is "
             f"{mechanism or 'not set'}; set it in the same connection."
         )
-    extra = sorted(options.keys() - {"username", "password"})
-    if extra:
-        raise SettingError(f"The option {shorten_value(extra[0])} in {JAAS} is not supported here; remove it.")
+    _refuse_options(options.keys() - {"username", "password"})
     for option in ("username", "password"):
         if not options.get(option):
             raise SettingError(f"The login module {name} in {JAAS} has no {option}; add it.")
     settings = {"sasl_plain_username": options["username"], "sasl_plain_password": options["password"]}
     return settings | ({"sasl_mechanism": "PLAIN"} if name == _PLAIN else {})
+
+
+def translate_callback(key: str, value: Any) -> dict[str, str]:
+    """Return the mechanism that a Java class for credentials stands for. Raises SettingError for all but Amazon's."""
+    if str(value).startswith("software.amazon.msk.auth.iam."):
+        return {"sasl_mechanism": "AWS_MSK_IAM"}
+    raise SettingError(
+        f"The Kafka setting {key} names a class of Java, and our client is in Python: remove it, and set "
+        "sasl_oauth_token_provider (oauth_cb) to the dotted path of a class or function that returns tokens."
+    )
+
+
+def _refuse_options(options: Collection[str], instead: str = "") -> None:
+    if options:
+        option = shorten_value(min(options))
+        raise SettingError(f"The option {option} in {JAAS} is not supported here; remove it{instead}.")
 
 
 def _parse_jaas(text: str) -> tuple[str, dict[str, str]]:
@@ -147,6 +164,6 @@ def _parse_jaas(text: str) -> tuple[str, dict[str, str]]:
 
 def _unreadable_jaas() -> SettingError:
     return SettingError(
-        f"The Kafka connection's setting {JAAS} cannot be read; it takes one login module, as in: "
+        f"The Kafka setting {JAAS} cannot be read; it takes one login module, as in: "
         'org.apache.kafka.common.security.plain.PlainLoginModule required username="user" password="password";'
     )

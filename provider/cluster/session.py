@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -180,12 +181,29 @@ def _translate_error(
         return ClusterUnreachable(
             f"{servers} is not a supported Kafka broker ({error}); name brokers, not KRaft controllers."
         )
-    why = f" ({failures[-1].args[0]})" if failures and failures[-1].args else ""
-    seconds = config["bootstrap_timeout_ms"] / 1000
+    words = str(failures[-1].args[0]) if failures and failures[-1].args else ""
+    why = f" ({words})" if words else ""
+    seconds, encrypted = config["bootstrap_timeout_ms"] / 1000, "SSL" in str(config.get("security_protocol"))
     return ClusterUnreachable(
-        f"No Kafka server at {servers} answered within {seconds:g} s{why}; check that it runs, and the connection's "
-        "bootstrap servers and security protocol."
+        f"No Kafka server at {servers} answered within {seconds:g} s{why}; {_connection_advice(words, encrypted)}."
     )
+
+
+def _connection_advice(words: str, encrypted: bool) -> str:
+    """Return what to do about a connection that failed with these words of kafka-python."""
+    if words == _UNRESOLVED:
+        return "correct the name in the bootstrap servers, or let this machine resolve it"
+    if encrypted and words.startswith("Handshake failed"):
+        return (
+            "what listens there does not accept TLS as Kafka does: set the security protocol to PLAINTEXT or "
+            "SASL_PLAINTEXT, or name the port of a listener with TLS"
+        )
+    if not encrypted and re.match("socket disconnected|Invalid frame length|Request timed out|104 ", words):
+        return (
+            "what listens there does not answer as a Kafka broker without TLS does: set the security protocol to SSL "
+            "or SASL_SSL, or correct the port"
+        )
+    return "check that it runs, and the connection's bootstrap servers and security protocol"
 
 
 def quiet_client_logs() -> None:

@@ -373,6 +373,7 @@ def test_a_text_that_cannot_be_loaded_is_named_and_not_repeated(
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+IAM = "software.amazon.msk.auth.iam"
 
 
 @pytest.mark.parametrize(
@@ -403,7 +404,8 @@ def test_a_login_module_with_a_password_is_translated(text: str, mechanism: str 
         (f'{SCRAM} required username=me password="s3cret" tokenauth="true";', "SCRAM-SHA-256", "option 'tokenauth'"),
         ('a.Krb5LoginModule required keyTab="s3cret";', "GSSAPI", "sasl_mechanism to GSSAPI and sasl_kerberos_service"),
         ('a.OAuthBearerLoginModule required clientSecret="s3cret";', None, "OAUTHBEARER and sasl_oauth_token_provider"),
-        ("software.amazon.msk.auth.iam.IAMLoginModule required;", None, "set sasl_mechanism to AWS_MSK_IAM"),
+        (f"{IAM}.IAMLoginModule required;", "PLAIN", "set sasl_mechanism to AWS_MSK_IAM"),
+        (f'{IAM}.IAMLoginModule required awsProfileName="a";', None, "'awsProfileName' .* profile of AWS_PROFILE"),
         ('a.Own required password="s3cret";', None, "'Own' .* use PlainLoginModule or ScramLoginModule"),
     ],
 )
@@ -411,6 +413,21 @@ def test_any_other_login_module_is_refused_with_what_is_supported(text: str, mec
     with pytest.raises(SettingError, match=named) as refused:
         client_config({"sasl.jaas.config": text, "sasl.mechanism": mechanism})
     assert "s3cret" not in str(refused.value)
+
+
+def test_what_amazon_prints_for_clients_of_msk_is_the_mechanism_and_java_code_is_refused() -> None:
+    """With IAM, the handler of the callback says again what the login module says."""
+    callback, login = "sasl.client.callback.handler.class", "sasl.login.callback.handler.class"
+    given = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "AWS_MSK_IAM",
+        "sasl.jaas.config": f"{IAM}.IAMLoginModule required;",
+        callback: f"{IAM}.IAMClientCallbackHandler",
+    }
+    assert client_config(given) == {"security_protocol": "SASL_SSL", "sasl_mechanism": "AWS_MSK_IAM"}
+    for key in (callback, login):
+        with pytest.raises(SettingError, match=f"{key} names a class of Java.* sasl_oauth_token_provider"):
+            client_config({key: "com.example.Tokens"})
 
 
 NOW_S = 1_000_000.0

@@ -105,7 +105,7 @@ def _path_without_ours() -> str:
 def find_pythons() -> dict[str, Path]:
     """Return each Python of this machine that the wheel is for, by its version, oldest first: at least this one."""
     ours = sys.version_info.minor
-    found = {minor: [Path(sys.executable)] if minor == ours else [*_candidates(minor)] for minor in range(10, 15)}
+    found = {minor: [Path(sys.executable)] if minor == ours else [*_candidates(minor)] for minor in range(11, 15)}
     return {f"3.{minor}": candidates[0] for minor, candidates in found.items() if candidates}
 
 

@@ -25,7 +25,7 @@ from tests.install.environments import (
 )
 
 #: All that `requires-python` admits.
-ADMITTED = [f"3.{minor}" for minor in range(10, 15)]
+ADMITTED = [f"3.{minor}" for minor in range(11, 15)]
 OFFICIAL = Path(__file__).with_name("airflow-constraints-2026-10-01-python3.13.txt")
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]

@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -427,8 +428,30 @@ def test_servers_that_are_down_are_named_within_ten_seconds_and_no_thread_stays(
 def test_a_server_that_hangs_does_not_keep_us_longer_than_one_that_is_down() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(ClusterUnreachable, match=f"No Kafka server at {address} answered within 1 s"):
+        no_answer = (
+            f"No Kafka server at {address} answered within 1 s .* set the security protocol to SSL or SASL_SSL, or"
+        )
+        with pytest.raises(ClusterUnreachable, match=no_answer):
             KafkaCluster({"bootstrap_servers": address, "bootstrap_timeout_ms": 1000})
+
+
+@pytest.mark.process
+def test_a_server_of_the_web_and_a_name_that_nobody_knows_are_no_kafka() -> None:
+    brief = {"bootstrap_timeout_ms": 1000}
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as web:
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{web.server_port}"
+        for protocol, advice in (
+            ("PLAINTEXT", "to SSL or SASL_SSL, or correct the port"),
+            ("SSL", "accept TLS as Kafka"),
+        ):
+            with pytest.raises(ClusterUnreachable, match=f"No Kafka server at {address} .*{advice}"):
+                KafkaCluster({"bootstrap_servers": address, "security_protocol": protocol, **brief})
+        web.shutdown()
+    with pytest.raises(
+        ClusterUnreachable, match=r"DNS Resolution failure\); correct the name in the bootstrap servers"
+    ):
+        KafkaCluster({"bootstrap_servers": "kafka-1.invalid:9092", **brief})
 
 
 def test_a_setting_that_kafka_does_not_know_is_named() -> None:

@@ -103,6 +103,14 @@ def test_what_kafkas_own_clients_take_for_their_security_is_a_connection(secured
     assert "s3cret" not in refused
 
 
+def test_a_port_with_tls_and_one_without_are_told_from_each_other(secured: Secured, verb: Verb) -> None:
+    said = verb("status", host=secured.addresses[0], extra={}, code=Exit.FAILED)
+    assert "set the security protocol to SSL or SASL_SSL, or correct the port" in said
+    plain = secured.sandbox.bootstrap.split(",")[0]
+    said = verb("status", host=plain, extra={"security.protocol": "SSL"}, code=Exit.FAILED)
+    assert "set the security protocol to PLAINTEXT or SASL_PLAINTEXT" in said
+
+
 def test_brokers_whose_names_do_not_resolve_are_named_as_that_and_not_as_down(secured: Secured, verb: Verb) -> None:
     server, brief = secured.unresolved[0], {"bootstrap_timeout_ms": 1_000, "request_timeout_ms": 1_000}
     for word in ("status", "doctor"):
