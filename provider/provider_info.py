@@ -43,7 +43,7 @@ def get_provider_info() -> dict[str, Any]:
 
     Raises RuntimeError with an Airflow that is too old, as Airflow's own providers do: pip can be told to install it.
     """
-    _refuse_old_airflow(metadata.version("apache-airflow-core"))
+    _refuse_old_airflow(metadata.version("apache-airflow"))  # Airflow 2 has no apache-airflow-core
     return {
         "package-name": _DISTRIBUTION,
         "name": _NAME,

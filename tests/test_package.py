@@ -92,8 +92,9 @@ def test_an_airflow_that_the_requirements_do_not_admit_is_refused_with_a_sentenc
     required = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     assert f"apache-airflow>={provider_info.OLDEST_AIRFLOW},<4" in required
     for admitted in ("3.2.2", "3.10.0", "3.3.2rc1"):
-        monkeypatch.setattr("kafka_steward.provider_info.metadata.version", lambda _, found=admitted: found)
+        monkeypatch.setattr("kafka_steward.provider_info.metadata.version", {"apache-airflow": admitted}.__getitem__)
         provider_info.get_provider_info()
-    monkeypatch.setattr("kafka_steward.provider_info.metadata.version", lambda _: "3.1.8")
-    with pytest.raises(RuntimeError, match=r"needs Apache Airflow 3\.2\.2 or newer, and this is 3\.1\.8: upgrade"):
-        provider_info.get_provider_info()
+    for old in ("3.1.8", "2.11.2"):
+        monkeypatch.setattr("kafka_steward.provider_info.metadata.version", {"apache-airflow": old}.__getitem__)
+        with pytest.raises(RuntimeError, match=rf"needs Apache Airflow 3\.2\.2 or newer, and this is {old}: upgrade"):
+            provider_info.get_provider_info()

@@ -225,7 +225,7 @@ CHECKS: Mapping[str, Check] = {
     **{
         f"python-{python}": Check(
             f"Python {python}",
-            "the wheel is installed, every module is imported, every DAG is made",
+            "the wheel is installed, its modules are imported, each DAG is made",
             partial(_environment, python=python),
         )
         for python in ("3.12", "3.13")

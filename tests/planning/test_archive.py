@@ -404,6 +404,14 @@ def test_code_of_another_version_alone_is_one_sentence_with_one_command(
     )
 
 
+def test_a_spark_that_is_too_old_is_named_with_its_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    installed(tmp_path, monkeypatch, jars="3.5.6", code=None, archives=ARCHIVES)
+    with pytest.raises(
+        PlanningFailed, match=r"has Spark 3\.5\.6, and plans need Spark 4\. Unset SPARK_HOME, or let it"
+    ):
+        find_spark()
+
+
 def test_no_jars_is_one_sentence_with_one_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     installed(tmp_path, monkeypatch, jars=None, code="4.2.0")
     with pytest.raises(

@@ -39,6 +39,11 @@ def find_spark() -> Path:
     home = Path(os.environ.get("SPARK_HOME") or _package_folder())
     if not (home / "jars").is_dir():
         raise PlanningFailed(f"Spark is missing: {home} has no jars{_CLIENT_ONLY}. {_repair_message()}")
+    if (_jars_version(home) or "4").split(".")[0] < "4":
+        raise PlanningFailed(
+            f"Spark cannot be used: {home} has Spark {_jars_version(home)}, and plans need Spark 4. Unset SPARK_HOME, "
+            f"or let it name a Spark 4. {_repair_message()}"
+        )
     if _has_other_code(home) and not _archived_code(home):
         raise PlanningFailed(
             f"Spark cannot be used: in {home} the jars are of version {_jars_version(home)} and the Python code is of "
