@@ -339,7 +339,7 @@ def test_what_airflow_takes_from_any_task_is_not_refused_for_a_spark_connect_ser
     connect("spark_test", conn_type="spark_connect", host="server", extra={"shared_workspace": True})
     monkeypatch.setattr("kafka_steward.hooks.spark._connection_error", lambda _: "refused")
     with pytest.raises(PlanningFailed, match=r"The Spark Connect server at sc://server does not answer \(refused\)"):
-        plan_of(snapshot, name="ours", durable=False, retries=1, status_poll_interval=3)
+        plan_of(snapshot, name="ours", retries=1, status_poll_interval=3)
 
 
 def test_the_jobs_own_message_is_shown_whatever_spark_prints_after_it(
