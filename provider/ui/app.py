@@ -102,7 +102,7 @@ class OpenCluster:
 
     def render(self, template: str, **values: Any) -> Response:
         """Return a page of this cluster."""
-        shared = {"conn": self.conn_id, "found": self.summary, "user": self.access.name}
+        shared = {"conn": self.conn_id, "cluster": self.summary, "user": self.access.name}
         return render(self.request, template, **{**shared, **values})
 
 
