@@ -692,7 +692,6 @@ def _build_planning_verb(verb: _PlanningVerb) -> ActionCommand:
 
 
 def _build_option_arg(name: str, option: PlannerOption, *, required: bool) -> Arg:
-    """Return the argument of an option of the planner."""
     about, kind = option.description.removesuffix("."), option.kind
     given: dict[str, Any] = {"dest": name, **({"required": True} if required else {})}
     if option.items is int:

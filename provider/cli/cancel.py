@@ -91,7 +91,10 @@ def execute_cancel(foreground: Foreground, record: PlanRecord, request: CancelRe
     call, undone = foreground.call, _run_cancel(foreground, record, request, returned)
     undone.print_errors()
     if undone.waits:
-        return _print_waiting(call, undone)
+        if call.out.form != "table":
+            call.out.print_facts({**undone.progress.to_json(), **undone.facts}, ())
+        print_error(*undone.waits)
+        return Exit.UNFINISHED
     code = print_result(call, undone.progress, done=undone.done, lines=undone.lines, facts=undone.facts)
     hint = ""
     if undone.rolled_back and undone.verified is not None and undone.verified.may_return:
@@ -221,14 +224,6 @@ def _left_to_others(foreground: Foreground, digest: str) -> set[SkippedPartition
         SkippedPartition(row.move.topic, row.move.partition, refused.get(row.topic_partition, row.detail))
         for row in rows
     }
-
-
-def _print_waiting(call: CommandContext, undone: _CancelResult) -> Exit:
-    """Print that the rollback waits, and how it continues."""
-    if call.out.form != "table":
-        call.out.print_facts({**undone.progress.to_json(), **undone.facts}, ())
-    print_error(*undone.waits)
-    return Exit.UNFINISHED
 
 
 def _waiting_lines(foreground: Foreground, digest: str, progress: Progress) -> tuple[str, ...]:

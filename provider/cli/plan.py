@@ -203,9 +203,8 @@ def _working(what: str) -> Iterator[None]:
 
 
 def _read_inputs(call: CommandContext, opened: ClusterSession, operation: Operation) -> _Inputs:
-    brokers = getattr(call.arguments, "brokers", None) or ()
+    brokers, snapshot = getattr(call.arguments, "brokers", None) or (), opened.cluster.snapshot()
     if operation is Operation.FILL:
-        snapshot = opened.cluster.snapshot()
         pending = [entry for entry in list_pending(opened.journal, snapshot) if not entry.is_obsolete]
         cordoned = cordoned_now(opened.cluster, snapshot.live if pending else ())
         whys = {entry.partition: unfillable_reason(entry, snapshot, cordoned) for entry in pending}
@@ -214,7 +213,6 @@ def _read_inputs(call: CommandContext, opened: ClusterSession, operation: Operat
         nothing = "No pending replica can be added now." if pending else "No partition has a pending replica."
         return _Inputs(targets=targets, nothing="" if targets else nothing)
     if operation is Operation.HEAL:
-        snapshot = opened.cluster.snapshot()
         failed = disks = frozenset(snapshot.offline_on_live_brokers)
         if not opened.settings.heal_failed_disks:
             disks &= read_log_dir_failures(opened.journal).reported
@@ -227,7 +225,6 @@ def _read_inputs(call: CommandContext, opened: ClusterSession, operation: Operat
             _print_outage(opened, snapshot, frozenset(brokers))
         _print_healed_regardless(opened.journal, inputs.failed)
         return inputs
-    snapshot = opened.cluster.snapshot()
     paths = failed_log_dirs(snapshot, opened.cluster.directories(sorted(snapshot.offline_on_live_brokers)))
     for broker in snapshot.offline_on_live_brokers:
         print_error(

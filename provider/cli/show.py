@@ -207,12 +207,7 @@ def _status_facts(
             for row in openings
         ],
         "polls": [
-            {
-                "kind": row["kind"],
-                "host": row["host"],
-                "last": iso_time(row["at_ms"]),
-                "seconds": row["age_ms"] / 1000,
-            }
+            {"kind": row["kind"], "host": row["host"], "last": iso_time(row["at_ms"]), "seconds": row["age_ms"] / 1000}
             for row in polls
         ],
     }

@@ -40,11 +40,15 @@ def list_leftover_throttles(call: CommandContext) -> Exit | None:
             print_error("No throttle is left over, so nothing was changed.")
             return None
         if not call.arguments.yes:
-            print_error(*_table(shown, connection).lines())
+            commands = [(*_cells(throttle), throttle.command(connection)) for throttle in shown]
+            print_error(*Table((*_COLUMNS, "command"), commands).lines())
             if not _is_confirmed(len(shown)):
                 print_error("Nothing was changed.")
                 return Exit.FAILED
-        return _remove(call, opened, shown, connection)
+        answers = _remove_between_steps(call, opened, shown)
+        rows = [{**throttle.to_json(connection), "result": _result(throttle, answers)} for throttle in shown]
+        call.out.print_rows(rows, _result_table(shown, rows))
+        return Exit.FAILED if any(error is not None for error in answers.values()) else Exit.DONE
 
 
 def _print_all(call: CommandContext, survey: ThrottleSurvey, connection: str) -> None:
@@ -76,13 +80,6 @@ def _is_confirmed(count: int) -> bool:
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-def _remove(call: CommandContext, opened: ClusterSession, shown: Sequence[ExternalThrottle], connection: str) -> Exit:
-    answers = _remove_between_steps(call, opened, shown)
-    rows = [{**throttle.to_json(connection), "result": _result(throttle, answers)} for throttle in shown]
-    call.out.print_rows(rows, _result_table(shown, rows))
-    return Exit.FAILED if any(error is not None for error in answers.values()) else Exit.DONE
-
-
 def _remove_between_steps(
     call: CommandContext, opened: ClusterSession, shown: Sequence[ExternalThrottle]
 ) -> dict[ExternalThrottle, ClusterError | None]:
@@ -112,7 +109,3 @@ _COLUMNS = ("level", "entity", "key", "value")
 
 def _cells(throttle: ExternalThrottle) -> tuple[str, ...]:
     return throttle.level.value, throttle.entity or "default", throttle.key, throttle.value or "(empty)"
-
-
-def _table(shown: Sequence[ExternalThrottle], connection: str) -> Table:
-    return Table((*_COLUMNS, "command"), [(*_cells(throttle), throttle.command(connection)) for throttle in shown])

@@ -83,6 +83,7 @@ class Network:
         if self._admin is not None:
             self._admin.close()
         else:
+            # The bootstrap failed: kafka-python leaves the thread of each client running.
             for client in self._clients:
                 client.close()
 

@@ -51,7 +51,7 @@ from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import ChunkPartition, InFlight, Request
 from kafka_steward.journal.listing import SWEEP_MS, quarantine_unreadable
 from kafka_steward.journal.mailbox import Node, delete_one, read_one
-from kafka_steward.journal.records import WRITTEN, PlanRecord
+from kafka_steward.journal.records import WRITTEN
 from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 
@@ -82,7 +82,7 @@ def track_legacy_reassignments(
         if entry.topic_partition not in under_way and entry.topic_partition in snapshot.partitions:
             record_external_in_flight(journal.mailbox, entry.topic_partition, _build_in_flight_record(entry, snapshot))
     named = {entry.topic_partition: entry.replicas for entry in asked}
-    ended = [name for name in recorded if name not in named and not _is_in_flight(name, snapshot)]
+    ended = [name for name in recorded if name not in named and name not in snapshot.reassigning]
     delete_in_flight(journal.mailbox, None, [name for name in ended if name.topic not in snapshot.hidden])
     unseen = [name for name in sorted(named) if name.topic in snapshot.hidden][:1]
     return [f"{paths.REASSIGN_PARTITIONS} is left to Kafka with {name}, unrecorded: {HIDDEN}." for name in unseen] + [
@@ -96,11 +96,6 @@ def _build_in_flight_record(asked: ChunkPartition, snapshot: Snapshot) -> InFlig
     partition = snapshot.partitions.get(asked.topic_partition)
     before = () if partition is None else partition.original
     return InFlight(asked.original_replicas, asked.replicas, legacy=True, top=len(before) or None)
-
-
-def _is_in_flight(name: TopicPartition, snapshot: Snapshot) -> bool:
-    partition = snapshot.partitions.get(name)
-    return partition is not None and partition.reassigning
 
 
 class DocumentController:
@@ -208,9 +203,8 @@ class DocumentController:
         fresh = [document for document in documents if not self._plans.executes_document(document.document_id)]
         for document in documents:
             if document not in fresh:
-                delete_one(
-                    self._journal.mailbox, document.node
-                )  # its plan is published: a poll crashed before this line
+                # Its plan is published: a poll crashed before this line.
+                delete_one(self._journal.mailbox, document.node)
         if not fresh:
             return
         result.events.add("request")
@@ -298,7 +292,12 @@ class DocumentController:
             node = document.node if document is not None and document.document_id in plan.sources else None
             out = find_dequeued_partitions(self._journal.plans.rows(plan.digest), node)
             if out:
-                self._cancel_partitions(plan, out)
+                why = f"removed from {paths.REASSIGN_QUEUE} before it started"
+                with self._journal.step_lock() as fence:
+                    cancel = PartialCancel(
+                        self._cluster, self._journal, plan.digest, why=why, who=self._who, fence=fence
+                    )
+                    cancel.run(out)
 
     def _remove_started_from_queue(self, document: RequestDocument, withheld: Collection[TopicPartition]) -> None:
         """Remove partitions that no longer wait from the queue; those `withheld` have not started."""
@@ -343,10 +342,3 @@ class DocumentController:
                 if plan.digest in admitted.plans:
                     self._scheduler.step(plan, result)
         return [admitted.marked.get(document.node.path, document.node) for document in documents]
-
-    def _cancel_partitions(self, plan: PlanRecord, partitions: Collection[TopicPartition]) -> None:
-        why = f"removed from {paths.REASSIGN_QUEUE} before it started"
-        with self._journal.step_lock() as fence:
-            PartialCancel(self._cluster, self._journal, plan.digest, why=why, who=self._who, fence=fence).run(
-                partitions
-            )

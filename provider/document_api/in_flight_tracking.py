@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.cluster.state import Partition, Snapshot
+from kafka_steward.cluster.state import Partition
 from kafka_steward.errors import DocumentError
 from kafka_steward.execution.moves.in_flight import (
     delete_in_flight,
@@ -38,12 +38,8 @@ def sweep_external_records(cluster: ClusterPort, journal: Journal) -> None:
         return
     named = _legacy_partitions(journal)
     snapshot = cluster.snapshot(sorted({name.topic for name in recorded}))
-    stale = [
-        name
-        for name in recorded
-        if name not in named and name.topic not in snapshot.hidden and not _is_reassigning(name, snapshot)
-    ]
-    delete_in_flight(journal.mailbox, None, stale)
+    ended = [name for name in recorded if name not in named and name not in snapshot.reassigning]
+    delete_in_flight(journal.mailbox, None, [name for name in ended if name.topic not in snapshot.hidden])
 
 
 def record_unrecorded(cluster: ClusterPort, journal: Journal, plans: Sequence[PlanRecord]) -> None:
@@ -94,8 +90,3 @@ def _legacy_partitions(journal: Journal) -> frozenset[TopicPartition]:
 
 def _build_record(partition: Partition) -> InFlight:
     return InFlight(partition.original, partition.target, top=len(partition.original))
-
-
-def _is_reassigning(name: TopicPartition, snapshot: Snapshot) -> bool:
-    partition = snapshot.partitions.get(name)
-    return partition is not None and partition.reassigning

@@ -110,7 +110,9 @@ def read_requests(mailbox: Mailbox) -> tuple[list[RequestDocument], bool]:
     unnumbered = [name for name in names if name not in numbers]
     nodes: list[Node] = []
     size = 0
-    for node in chain(_read_each(mailbox, numbered), _read_by_age(mailbox, unnumbered)):
+    # One at a time: together, BATCH requests may have many times MAX_BYTES.
+    in_order = filter(None, (read_one(mailbox, _request_path(name)) for name in numbered))
+    for node in chain(in_order, _read_by_age(mailbox, unnumbered)):
         nodes.append(node)
         size += len(node.data)
         if len(nodes) == BATCH or size >= MAX_BYTES:
@@ -120,10 +122,6 @@ def read_requests(mailbox: Mailbox) -> tuple[list[RequestDocument], bool]:
 
 def _request_path(name: str) -> str:
     return f"{paths.REASSIGNMENT_REQUESTS}/{name}"
-
-
-def _read_each(mailbox: Mailbox, names: Sequence[str]) -> Iterator[Node]:
-    return filter(None, (read_one(mailbox, _request_path(name)) for name in names))
 
 
 def _read_by_age(mailbox: Mailbox, names: Sequence[str]) -> Iterator[Node]:
@@ -153,7 +151,7 @@ def parse_document(node: Node, read: Callable[[Node], Request] = Request.from_no
         RequestedAssignment(entry.topic_partition, entry.replicas, node.path, legacy, entry.log_dirs)
         for entry in request.partitions
     ]
-    twice = _find_repeated([entry.partition for entry in asked])
+    twice = next((name for name, count in Counter(entry.partition for entry in asked).items() if count > 1), None)
     if twice is not None:
         return RequestDocument(node, (), f"{node.path} names {twice} twice; correct it.")
     fault = _log_dirs_fault(request.partitions)
@@ -228,10 +226,6 @@ def _log_dirs_fault(asked: Iterable[ChunkPartition]) -> str:
                 f"of its {len(entry.replicas)} replicas; correct it"
             )
     return ""
-
-
-def _find_repeated(names: Sequence[TopicPartition]) -> TopicPartition | None:
-    return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
 def queue_add(journal: Journal, text: str, *, who: Actor) -> int:

@@ -173,9 +173,8 @@ class RequestIntake:
         sizes = self._fetch_partition_sizes(snapshot, begun)
         elsewhere = {decision.asked.partition for decision in begun if _needs_move(decision, snapshot.partitions)}
         for decision in begun:
-            if (
-                decision.asked.partition not in elsewhere
-            ):  # the cancel restored the requested replicas: no move is needed
+            # The cancel has restored the requested replicas: no move is needed.
+            if decision.asked.partition not in elsewhere:
                 delete_in_flight(self._journal.mailbox, decision.asked.source, [decision.asked.partition])
         by_path = {document.node.path: document.document_id for document in documents}
         for legacy in (False, True):

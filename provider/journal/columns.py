@@ -77,10 +77,6 @@ def _audit_subject(row: StoredAuditRecord) -> str:
     return "" if entry.chunk is None else f"chunk {entry.chunk}"
 
 
-def _audit_outcome(row: StoredAuditRecord) -> str:
-    return f"{row.outcome.value}: {row.detail}" if row.detail else row.outcome.value
-
-
 def _format_change(before: Any, after: Any) -> str:
     if before is None and after is None:
         return ""
@@ -105,7 +101,7 @@ AUDIT_TABLE: TableColumns = (
     ("action", attrgetter("entry.action.value")),
     ("partition", _audit_subject),
     ("before -> after", lambda row: _format_change(row.entry.before, row.entry.after)),
-    ("outcome", _audit_outcome),
+    ("outcome", lambda row: f"{row.outcome.value}: {row.detail}" if row.detail else row.outcome.value),
     ("reason", attrgetter("entry.reason")),
     ("who", lambda row: str(row.entry.who)),
 )

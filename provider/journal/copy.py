@@ -19,7 +19,6 @@ from kafka_steward.journal.identity import mark_copied
 from kafka_steward.journal.kip_documents import Chunk
 from kafka_steward.journal.locks import STEP_LOCK, Fence
 from kafka_steward.journal.mailbox import Mailbox, Node, put_one, read_below, read_one
-from kafka_steward.journal.state import StoredRow
 from kafka_steward.journal.store import Journal
 
 #: The roots of a journal's documents. ZooKeeper's `/admin` also contains Kafka's own nodes, which are not copied.
@@ -61,15 +60,15 @@ def copy_journal(source: Journal, target: Journal) -> CopyCounts:
         audit_rows = target.audit.import_rows(source.audit.pages())
         plans = _copy_plans(source, target, fence)
         numbered = _copy_sequential_nodes(source.mailbox, target.mailbox)
-        rows = sum(_copy_row(target, row) for row in source.state.everything() if row.noun not in _OWN)
-        named = sum(
-            _copy_node(target.mailbox, node) for root in _ROOTS for node in _walk_documents(source.mailbox, root)
-        )
+        rows = (row for row in source.state.everything() if row.noun not in _OWN)
+        nodes = (node for root in _ROOTS for node in _walk_documents(source.mailbox, root))
+        written = sum(target.state.write(row.noun, {row.key: row.text}, {}) is not None for row in rows)
+        named = sum(put_one(target.mailbox, node.path, node.data) is not None for node in nodes)
         fence.check()
         identity = target.bind_rows_to_mailbox()
         if identity is not None:
             mark_copied(source.mailbox, identity)
-    return CopyCounts(plans, numbered + named + rows, audit_rows)
+    return CopyCounts(plans, numbered + named + written, audit_rows)
 
 
 def _copy_plans(source: Journal, target: Journal, fence: Fence) -> int:
@@ -90,14 +89,6 @@ def _walk_documents(mailbox: Mailbox, path: str) -> Iterator[Node]:
     node = None if names else read_one(mailbox, path)
     if node is not None and (node.data or path in _MAY_BE_EMPTY):
         yield node
-
-
-def _copy_node(target: Mailbox, node: Node) -> bool:
-    return put_one(target, node.path, node.data) is not None
-
-
-def _copy_row(target: Journal, row: StoredRow) -> bool:
-    return target.state.write(row.noun, {row.key: row.text}, {}) is not None
 
 
 def _copy_sequential_nodes(source: Mailbox, target: Mailbox) -> int:

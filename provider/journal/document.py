@@ -97,7 +97,7 @@ def parse_json(path: str, text: str) -> Any:
     try:
         value = json.loads(text, parse_constant=_refuse_nan, parse_float=_parse_finite_float)
     except (ValueError, RecursionError) as error:
-        why = "nested too deeply" if isinstance(error, RecursionError) else _shorten_error(error)
+        why = "nested too deeply" if isinstance(error, RecursionError) else printable(str(error))[:200]
         raise DocumentError(f"{printable(path)} does not contain JSON ({why}); correct or delete it.") from error
     if _is_nested_deeper(value, MAX_DEPTH):
         raise DocumentError(
@@ -131,10 +131,6 @@ def _parse_finite_float(digits: str) -> float:
     return number
 
 
-def _shorten_error(error: Exception) -> str:
-    return printable(str(error))[:200]
-
-
 class NewerDocument(DocumentError):
     """A document that a later release wrote: it is not corrupt, and must be left unchanged."""
 
@@ -160,7 +156,8 @@ class FieldReader:
     def __init__(self, path: str, value: Any) -> None:
         self._path = printable(path)
         if not isinstance(value, dict):
-            self.raise_error(f"holds {_type_description(value)} where an object is expected")
+            kinds = {list: "a list", str: "a string", bool: "a truth value", int: "a number", float: "a number"}
+            self.raise_error(f"holds {kinds.get(type(value), 'nothing')} where an object is expected")
         self._values: dict[str, Any] = dict(value)
 
     def raise_error(self, what: str) -> NoReturn:
@@ -225,7 +222,11 @@ class FieldReader:
         """Read a list of distinct broker ids, in order."""
         value = self._take_list(key)
         self._require_valid(all(map(is_broker_or_partition_id, value)), key, value, "a list of broker ids")
-        return self._distinct_brokers(key, value)
+        if len(value) > MAX_BROKERS:
+            self.raise_error(f"names {len(value)} brokers in {key!r} where at most {MAX_BROKERS} are expected")
+        if len(set(value)) < len(value):
+            self.raise_error(f"names a broker twice in {key!r} = {json_excerpt(value)}")
+        return tuple(value)
 
     def texts(self, key: str) -> tuple[str, ...]:
         """Read a list of strings."""
@@ -257,13 +258,6 @@ class FieldReader:
     def _take_string(self, key: str) -> str:
         return self._take_typed(key, str, "a string")
 
-    def _distinct_brokers(self, key: str, value: list[int]) -> Assignment:
-        if len(value) > MAX_BROKERS:
-            self.raise_error(f"names {len(value)} brokers in {key!r} where at most {MAX_BROKERS} are expected")
-        if len(set(value)) < len(value):
-            self.raise_error(f"names a broker twice in {key!r} = {json_excerpt(value)}")
-        return tuple(value)
-
     def _take_list(self, key: str) -> list[Any]:
         return self._take_typed(key, list, "a list")
 
@@ -290,11 +284,6 @@ Digest = Annotated[str, FieldReader.digest]
 TopicName = Annotated[str, FieldReader.topic]
 PartitionNumber = Annotated[int, FieldReader.partition]
 Words = Annotated[str, FieldReader.sanitized_text]
-
-
-def _type_description(value: Any) -> str:
-    kinds = {list: "a list", str: "a string", bool: "a truth value", int: "a number", float: "a number"}
-    return kinds.get(type(value), "nothing")
 
 
 _log = logging.getLogger(__name__)
@@ -353,7 +342,6 @@ class Document:
     @classmethod
     @cache
     def _field_formats(cls) -> tuple[_FieldFormat, ...]:
-        """Return the stored fields, as the annotations define them."""
         hints = get_type_hints(cls, include_extras=True)
         base = {base_field.name for base_field in dataclasses.fields(Document)}
         own = (declared for declared in dataclasses.fields(cls) if declared.name not in base)
@@ -428,8 +416,13 @@ _READERS: dict[Any, Callable[[FieldReader, str], Any]] = {
 
 def parse_valid_nodes(nodes: Iterable[Node], read: Callable[[Node], T]) -> list[tuple[Node, T]]:
     """Return the readable documents with their nodes: one corrupt document must not hide the others."""
-    documents = ((node, _parse_or_warn(node, read)) for node in nodes)
-    return [(node, document) for node, document in documents if document is not None]
+    documents = []
+    for node in nodes:
+        try:
+            documents.append((node, read(node)))
+        except DocumentError as error:
+            warn_once(f"{node.path}@{node.modified_id}@{node.modified_ms}", f"Left out: {error}")
+    return documents
 
 
 def warn_once(path: str, sentence: str) -> None:
@@ -437,11 +430,3 @@ def warn_once(path: str, sentence: str) -> None:
     if path not in _warned:
         _warned.append(path)
         _log.warning("%s", printable(sentence))
-
-
-def _parse_or_warn(node: Node, read: Callable[[Node], T]) -> T | None:
-    try:
-        return read(node)
-    except DocumentError as error:
-        warn_once(f"{node.path}@{node.modified_id}@{node.modified_ms}", f"Left out: {error}")
-        return None

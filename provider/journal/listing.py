@@ -230,7 +230,8 @@ def _move_to_quarantine(
     mailbox, why = journal.mailbox, ""
     kept: list[str | None] = []
     try:
-        for node in _nodes_to_move(mailbox, unreadable):
+        nodes = read_subtree(mailbox, unreadable.path, _SWEPT_BELOW) if unreadable.node is None else [unreadable.node]
+        for node in nodes:
             replacement = None if unreadable.node is None or rebuilt is None else rebuilt(node)
             kept.append(quarantine_document(mailbox, journal.state, node, unreadable.reason, replacement))
     except JournalUnreachable:
@@ -241,13 +242,6 @@ def _move_to_quarantine(
         place = f"{journal.cluster_id} {unreadable.path}"
         warn_once(place, f"{unreadable.reason} It cannot be quarantined{why or '.'}")
     return next(filter(None, kept), None)
-
-
-def _nodes_to_move(mailbox: Mailbox, unreadable: UnreadableNode) -> Iterator[Node]:
-    if unreadable.node is not None:
-        yield unreadable.node
-    else:
-        yield from read_subtree(mailbox, unreadable.path, _SWEPT_BELOW)
 
 
 @dataclass(frozen=True)
@@ -272,18 +266,15 @@ def quarantine_document(mailbox: Mailbox, state: State, node: Node, reason: str,
     rows, number = Rows(state, QUARANTINE), event_number()
     document = QuarantinedDocument(printable(node.path), sanitize_text(reason, _REASON), node.data[:MAX_BYTES])
     row = rows.put(number, document, None)
-    if _is_replaced(mailbox, node, replacement):
+    if replacement is None:
+        replaced = delete_one(mailbox, node)
+    else:
+        replaced = put_one(mailbox, node.path, replacement, node) is not None
+    if replaced:
         return f"row {number} of {QUARANTINE.name} in the journal's table steward_state"
     if row is not None:
         rows.delete(row)
     return None
-
-
-def _is_replaced(mailbox: Mailbox, node: Node, replacement: str | None) -> bool:
-    """Replace or delete a node; return False if it was changed or deleted since it was read."""
-    if replacement is None:
-        return delete_one(mailbox, node)
-    return put_one(mailbox, node.path, replacement, node) is not None
 
 
 def delete_or_quarantine(journal: Journal, node: Node, read: Callable[[Node], object]) -> None:

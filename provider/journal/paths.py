@@ -131,11 +131,6 @@ def rolling_bounce(broker: int) -> str:
     return f"{ROLLING_BOUNCE}/{BROKER.validate(broker)}"
 
 
-def broker_from_name(name: str) -> int | None:
-    """Return the broker that a child of FAILED_BROKERS or ROLLING_BOUNCE names; None if it names none."""
-    return BROKER.parse(name)
-
-
 def reassignments_of(topic: str) -> str:
     """Return the parent path of `topic`'s partitions with a reassignment in flight (KIP-236)."""
     return f"{REASSIGNMENTS}/{TOPIC.validate(topic)}"

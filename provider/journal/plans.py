@@ -85,14 +85,13 @@ class ChunkNodes:
 
 def _build_chunks(record: PlanRecord, moves: Sequence[Move]) -> list[Chunk]:
     ordered = sorted(moves, key=lambda move: (move.chunk, move.position))
-    return [
-        Chunk(tuple(_chunk_partition(move) for move in group), record.auto_generated, record.digest, number)
-        for number, group in groupby(ordered, key=lambda move: move.chunk)
-    ]
-
-
-def _chunk_partition(move: Move) -> ChunkPartition:
-    return ChunkPartition(move.topic, move.partition, move.after, move.before, move.topic_id)
+    chunks = []
+    for number, group in groupby(ordered, key=lambda move: move.chunk):
+        partitions = tuple(
+            ChunkPartition(move.topic, move.partition, move.after, move.before, move.topic_id) for move in group
+        )
+        chunks.append(Chunk(partitions, record.auto_generated, record.digest, number))
+    return chunks
 
 
 class Plans:
@@ -201,6 +200,7 @@ class Plans:
         """
         changed = replace(record, **changes, revision=record.revision + 1)
         with self._transaction():
+            # In the transaction, which excludes other writers: nobody acquires the lock before the change is committed.
             if fence is not None:
                 fence.check()
             if not self._plans.change(record.digest, record.revision, changes):

@@ -12,7 +12,6 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.kip_documents import AnnouncedRestartDocument, CancelRequest, FailedBroker, InFlight
 from kafka_steward.journal.listing import DocumentCollection
-from kafka_steward.journal.mailbox import Node
 from kafka_steward.journal.paths import BROKER, PARTITION, REQUEST, TOPIC
 from kafka_steward.journal.state import Noun, parse_partition
 
@@ -477,16 +476,15 @@ class MoveRow:
         )
 
 
-def _rebuild_failed_broker(node: Node) -> str:
-    return FailedBroker(node.created_ms).to_json()
-
-
-def _rebuild_restart(node: Node) -> str:
-    return AnnouncedRestartDocument(node.modified_ms).to_json()
-
-
-FAILED_BROKERS = DocumentCollection(paths.FAILED_BROKERS, (BROKER,), FailedBroker.from_node, _rebuild_failed_broker)
-RESTARTS = DocumentCollection(paths.ROLLING_BOUNCE, (BROKER,), AnnouncedRestartDocument.from_node, _rebuild_restart)
+FAILED_BROKERS = DocumentCollection(
+    paths.FAILED_BROKERS, (BROKER,), FailedBroker.from_node, lambda node: FailedBroker(node.created_ms).to_json()
+)
+RESTARTS = DocumentCollection(
+    paths.ROLLING_BOUNCE,
+    (BROKER,),
+    AnnouncedRestartDocument.from_node,
+    lambda node: AnnouncedRestartDocument(node.modified_ms).to_json(),
+)
 IN_FLIGHT = DocumentCollection(paths.REASSIGNMENTS, (TOPIC, PARTITION), InFlight.from_node)
 REQUESTS: DocumentCollection[None] = DocumentCollection(
     paths.REASSIGNMENT_REQUESTS, (REQUEST,), lambda _: None, names_only=True, looked_below=1_000

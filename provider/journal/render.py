@@ -84,13 +84,9 @@ def _described_table(columns: TableColumns, rows: Sequence[Any]) -> Table:
 
 
 def _build_table(columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
-    return Table(columns, [tuple(_printable_cell(cell) for cell in row) for row in rows])
+    # External text may contain line breaks and terminal escape codes: neither may break the table.
+    return Table(columns, [tuple(map(printable, row)) for row in rows])
 
 
 def _truncate_line(line: str) -> str:
     return line if len(line) <= _WIDEST else f"{line[: _WIDEST - 3]}..."
-
-
-def _printable_cell(text: str) -> str:
-    # External text may contain line breaks and terminal escape codes: neither may break the table.
-    return printable(text)

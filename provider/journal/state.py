@@ -208,8 +208,4 @@ def _decoder(hint: Any) -> Callable[[Any], Any]:
         hints = get_type_hints(hint)
         make = cast("type[Any]", hint)
         return lambda values: make(**{name: _decoder(hints[name])(value) for name, value in values.items()})
-    return hint if isinstance(hint, type) and issubclass(hint, Enum) else _unchanged
-
-
-def _unchanged(value: Any) -> Any:
-    return value
+    return hint if isinstance(hint, type) and issubclass(hint, Enum) else lambda value: value

@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
     from kafka_steward.journal.hosts import HostActivity
     from kafka_steward.journal.identity import Identity
-    from kafka_steward.journal.sql.history import HealthHistory
     from kafka_steward.journal.sql.plan_reports import PlanReports
     from kafka_steward.journal.sql.view import Views
-    from kafka_steward.journal.sql.watch_reports import WatchReports
+    from kafka_steward.journal.sql.watch_reports import HealthHistory, WatchReports
     from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 
 K = TypeVar("K")
@@ -190,11 +189,10 @@ def _build_journal(
     from kafka_steward.journal.hosts import HostActivity  # noqa: PLC0415
     from kafka_steward.journal.identity import bind_rows_to_mailbox, ensure_identity  # noqa: PLC0415
     from kafka_steward.journal.sql.audit import AuditTable  # noqa: PLC0415
-    from kafka_steward.journal.sql.history import HealthHistory  # noqa: PLC0415
     from kafka_steward.journal.sql.moves import MoveTable  # noqa: PLC0415
     from kafka_steward.journal.sql.plan_reports import PlanReports  # noqa: PLC0415
     from kafka_steward.journal.sql.plans import PlanTable  # noqa: PLC0415
-    from kafka_steward.journal.sql.watch_reports import WatchReports  # noqa: PLC0415
+    from kafka_steward.journal.sql.watch_reports import HealthHistory, WatchReports  # noqa: PLC0415
 
     database = views.database
     hosts = HostActivity(state, database.host, database.is_local)

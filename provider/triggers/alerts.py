@@ -116,10 +116,12 @@ class AlertCheck(Check["Sequence[Condition]"]):
         if self._unrecorded is not None:
             record_unrecorded_outage(journal, self._unrecorded[0], now_ms)
             self._unrecorded = None
+        latest = next((check.latest for check in self.watched() if isinstance(check, BrokerFailureCheck)), None)
+        states = [_state_of(check) for check in self.watched() if check is not self]
         conditions = [
             *read_plan_conditions(journal),
-            *failure_conditions(self._latest_detection()),
-            *watch_conditions(self.conn_id, self._states()),
+            *failure_conditions(latest),
+            *watch_conditions(self.conn_id, states),
         ]
         self._leases = len(ended_plans_with_leases(journal))
         if journal.plan_reports is not None and journal.hosts is not None:
@@ -139,12 +141,6 @@ class AlertCheck(Check["Sequence[Condition]"]):
         set_gauge("orphaned_throttles", self.conn_id, self._leases)
         set_gauge("approval_age", self.conn_id, self._approval_ms // 1000)
         set_gauge("journal_hosts", self.conn_id, self._hosts)
-
-    def _latest_detection(self) -> DetectionResult | None:
-        return next((check.latest for check in self.watched() if isinstance(check, BrokerFailureCheck)), None)
-
-    def _states(self) -> list[CheckState]:
-        return [_state_of(check) for check in self.watched() if check is not self]
 
     def own_event(self, state: CheckState, now_s: float) -> dict[str, Any] | None:
         """Return the event about this check itself, if it has failed for long and no event said so recently."""

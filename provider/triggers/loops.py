@@ -320,6 +320,7 @@ class DetectionLoop(CheckLoop):
         return pause_s
 
     def _forget(self) -> None:
+        # Not in `tick`: mypy would take them to stay so, and the thread sets them meanwhile.
         self._standby, self._passed, self._idle = None, [], ()
 
     def poll(self, opened: ClusterSession) -> Sequence[Outcome]:

@@ -124,9 +124,12 @@ class RunPlanTrigger(ClusterTrigger):
 
         log, interval_s = ProgressLog(self.log.info, time.monotonic), 0.0
 
+        def step_plan(opened: ClusterSession) -> tuple[Progress, float]:
+            return self._stepper.step(opened), opened.settings.step_interval
+
         async def step() -> Progress:
             nonlocal interval_s
-            progress, interval_s = await self._thread.submit(self._step_plan)
+            progress, interval_s = await self._thread.submit(step_plan)
             return progress
 
         def report(progress: Progress) -> None:
@@ -143,10 +146,6 @@ class RunPlanTrigger(ClusterTrigger):
 
     def _request_cancel(self, opened: ClusterSession) -> str:
         return request_cancel_and_step(opened, self.digest, self.who, self._new_runner(opened))
-
-    def _step_plan(self, opened: ClusterSession) -> tuple[Progress, float]:
-        # Runs in the thread.
-        return self._stepper.step(opened), opened.settings.step_interval
 
     def _new_runner(self, opened: ClusterSession) -> StepRunner:
         from kafka_steward.execution.plans.runner import PlanRunner

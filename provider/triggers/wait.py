@@ -217,15 +217,12 @@ class WaitTrigger(ClusterTrigger):
                 if not error.retriable:
                     return CheckResult(False, str(error))
                 answer = CheckResult(False, f"{error} Retrying.")
-            self._log_if_new(answer.sentence)
+            if answer.sentence != self._logged:
+                self.log.info("%s", printable(answer.sentence))
+                self._logged = answer.sentence
             if answer.met:
                 return answer
             await self._wait(self.interval_s)
 
     def _evaluate_check(self, opened: ClusterSession) -> CheckResult:
         return evaluate_check(self.question, opened, self.arguments)
-
-    def _log_if_new(self, sentence: str) -> None:
-        if sentence != self._logged:
-            self.log.info("%s", printable(sentence))
-            self._logged = sentence

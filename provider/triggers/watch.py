@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from kafka_steward.triggers.alerts import AlertCheck, AlertLoop, JournalWorker
-from kafka_steward.triggers.base import ClusterWorker
+from kafka_steward.triggers.base import ClusterWorker, freeze_gc
 from kafka_steward.triggers.checks import (
     BrokerFailureCheck,
     BrokerJoinCheck,
@@ -23,7 +23,6 @@ from kafka_steward.triggers.checks import (
     ClusterHealthCheck,
     EmptyBrokerCheck,
 )
-from kafka_steward.triggers.collector import freeze_gc
 from kafka_steward.triggers.loops import CheckLoop, DetectionLoop, EventQueues, WatchRole
 
 if TYPE_CHECKING:

@@ -184,7 +184,7 @@ def test_a_path_is_as_long_as_every_backend_takes() -> None:
 
 @pytest.mark.parametrize(("name", "broker"), [("3", 3), ("0", 0), ("x", None), ("-1", None), ("٣", None), ("", None)])
 def test_a_child_that_names_no_broker_is_left_out(name: str, broker: int | None) -> None:
-    assert paths.broker_from_name(name) == broker
+    assert paths.BROKER.parse(name) == broker
 
 
 def test_names_and_ids_at_their_limits() -> None:

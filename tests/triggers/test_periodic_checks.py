@@ -25,8 +25,7 @@ from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.observed import BrokerReport
 from kafka_steward.journal.records import PENDING_REPLICAS, PendingReplicas
 from kafka_steward.journal.sql.database import open_database
-from kafka_steward.journal.sql.history import HealthHistory
-from kafka_steward.journal.sql.watch_reports import WatchReports
+from kafka_steward.journal.sql.watch_reports import HealthHistory, WatchReports
 from kafka_steward.journal.store import open_journal
 from kafka_steward.page_data.reader import JournalReader
 from kafka_steward.page_data.reports import brokers

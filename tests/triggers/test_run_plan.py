@@ -23,8 +23,7 @@ from kafka_steward.execution.moves.progress import Progress
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.triggers import run_plan
-from kafka_steward.triggers.base import FIRST_EVENT_AFTER_S, ClusterWorker
-from kafka_steward.triggers.collector import freeze_gc
+from kafka_steward.triggers.base import FIRST_EVENT_AFTER_S, ClusterWorker, freeze_gc
 from kafka_steward.triggers.run_plan import RunPlanTrigger, is_task_over
 from kafka_steward.triggers.wait import WaitTrigger
 from kafka_steward.triggers.watch import WatchTrigger

@@ -241,7 +241,9 @@ def open_reading_engine(url: str, host: str) -> sa.Engine:
     try:
         current = has_current_schema(engine)
         if current and _database_kind(parsed).local:
-            _require_host(engine, host)
+            with engine.connect() as connection:
+                owner = connection.execute(sa.select(tables.host.c.name)).scalar_one_or_none()
+            _refuse_other_host(engine, owner or host, host)
     except sa.exc.DBAPIError as error:
         engine.dispose()
         raise _opening_error(engine, error) from error
@@ -292,12 +294,6 @@ def _bind_to_host(engine: sa.Engine, dialect: Dialect, host: str) -> None:
             connection.execute(dialect.insert_or_ignore(tables.host), {"only": 1, "name": host})
             owner = connection.execute(sa.select(tables.host.c.name)).scalar_one()
     _refuse_other_host(engine, owner, host)
-
-
-def _require_host(engine: sa.Engine, host: str) -> None:
-    with engine.connect() as connection:
-        owner = connection.execute(sa.select(tables.host.c.name)).scalar_one_or_none()
-    _refuse_other_host(engine, owner or host, host)
 
 
 def _refuse_other_host(engine: sa.Engine, owner: str, host: str) -> None:

@@ -59,8 +59,10 @@ class SqlMailbox:
         if view is not None and view.covers(path):
             paths = [stored for stored in view.nodes if stored.startswith(below)]
         else:
+            after = f"{below[:-1]}0"  # "0" is the character that follows "/"
+            subtree = self._cluster_condition() & (_node.c.path > below) & (_node.c.path < after)
             with self.database.read_connection() as connection:
-                rows = connection.execute(sa.select(_PATH).where(self._subtree_condition(below))).scalars()
+                rows = connection.execute(sa.select(_PATH).where(subtree)).scalars()
                 paths = [_as_text(row) for row in rows]
         return sorted({path[len(below) :].partition("/")[0] for path in paths})
 
@@ -161,22 +163,16 @@ class SqlMailbox:
     def _cluster_condition(self) -> sa.ColumnElement[bool]:
         return self.database.cluster_condition(_node)
 
-    def _subtree_condition(self, below: str) -> sa.ColumnElement[bool]:
-        after = f"{below[:-1]}0"  # "0" is the character that follows "/"
-        return self._cluster_condition() & (_node.c.path > below) & (_node.c.path < after)
-
 
 def node_from_row(row: Sequence[Any]) -> Node:
     """Return the node in an untrusted row: a column may contain values that its type does not allow."""
     path, data, *numbers = row
-    version, created_id, modified_id, created_ms, modified_ms = (_as_number(number) for number in numbers)
+    version, created_id, modified_id, created_ms, modified_ms = (
+        number if isinstance(number, int) else 0 for number in numbers
+    )
     times = (min(max(time, 0), MAX_NUMBER) for time in (created_ms, modified_ms))
     return Node(_as_text(path), _as_text(data), version, created_id, modified_id, *times)
 
 
 def _as_text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-def _as_number(value: Any) -> int:
-    return value if isinstance(value, int) else 0

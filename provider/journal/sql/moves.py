@@ -175,7 +175,6 @@ class MoveTable:
             connection.execute(sa.delete(_move).where(self._plan_condition(digest)))
 
     def _count(self, connection: sa.Connection, digest: str) -> int:
-        """Return the number of a plan's rows."""
         count = sa.select(sa.func.count()).select_from(_move).where(self._plan_condition(digest))
         return int(connection.execute(count).scalar_one())
 

@@ -1,7 +1,8 @@
-"""The tables of what a watch reports: its checks, the brokers, and the documents."""
+"""The tables of what a watch reports: its checks, the brokers, the documents, and the health of the cluster."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
@@ -95,6 +96,36 @@ class WatchReports:
                 values["documents"] = [dict(document) for document in documents[:MOST_DOCUMENTS]]
                 self.database.put_row(connection, tables.document, values)
             self._written |= changed
+
+
+class HealthHistory:
+    """The health of one cluster, a row per poll, kept for some days for plots. Any method may raise JournalUnreachable.
+
+    Times are by the journal's clock, in milliseconds since 1970.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add_measures(self, measures: Mapping[str, float], *, every_ms: int, retention_ms: int) -> None:
+        """Add a row unless there is one for this interval of `every_ms`; delete rows older than `retention_ms`."""
+        mine = self._database.cluster_condition(tables.health)
+        with self._database.write_transaction() as connection:
+            at_ms = connection.execute(sa.select(now_ms())).scalar_one()
+            row = {
+                "cluster_id": self._database.cluster_id,
+                "at_ms": at_ms - at_ms % max(1, every_ms),
+                "measures": json.dumps(dict(measures)),
+            }
+            connection.execute(self._database.dialect.insert_or_ignore(tables.health), row)
+            connection.execute(sa.delete(tables.health).where(mine & (tables.health.c.at_ms < at_ms - retention_ms)))
+
+    def rows(self, *, since_ms: int = 0) -> list[tuple[int, dict[str, float]]]:
+        """Return time and measures of each row from `since_ms` on, oldest first."""
+        mine = self._database.cluster_condition(tables.health) & (tables.health.c.at_ms >= since_ms)
+        query = sa.select(tables.health.c.at_ms, tables.health.c.measures).where(mine).order_by(tables.health.c.at_ms)
+        with self._database.read_connection() as connection:
+            return [(int(at_ms), json.loads(text)) for at_ms, text in connection.execute(query)]
 
 
 def _broker_row(report: BrokerReport, known: Columns, at_ms: int) -> dict[str, Any]:

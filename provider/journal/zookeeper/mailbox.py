@@ -79,7 +79,11 @@ class ZkMailbox(OneRead[float]):
         """Raise WrongCluster if this chroot contains another Kafka cluster, or none although `kafkas` requires one."""
         node = read_one(self, _CLUSTER)
         if node is None:
-            self._refuse_without_kafka(cluster_id)
+            if self._options.kafkas:
+                raise WrongCluster(
+                    f"{self._options.place} has no Kafka cluster, and {cluster_id} is a cluster with ZooKeeper; "
+                    "correct the setting zookeeper: it is the brokers' zookeeper.connect, chroot included."
+                )
             return
         owner = read_fields(_CLUSTER, node.data).text("id")
         if owner != cluster_id:
@@ -232,13 +236,6 @@ class ZkMailbox(OneRead[float]):
                 f"{model}; grant our user all rights there, or set submission to admin."
             )
         return list(acls)
-
-    def _refuse_without_kafka(self, cluster_id: str) -> None:
-        if self._options.kafkas:
-            raise WrongCluster(
-                f"{self._options.place} has no Kafka cluster, and {cluster_id} is a cluster with ZooKeeper; "
-                "correct the setting zookeeper: it is the brokers' zookeeper.connect, chroot included."
-            )
 
     def _result_or_none(self, request: Callable[[Any], Any], path: str) -> Any:
         """Return the answer to a request that may be repeated; None if there is no node at `path`."""

@@ -80,7 +80,10 @@ class ZooKeeperWatcher:
 
     def _start_watches(self, timeout_s: float) -> None:
         for path in _PARENTS:
-            self._ensure_path(path, timeout_s)
+            try:
+                EnsurePathRequest(self._client, path).get(timeout_s)
+            except NoAuthError as error:
+                raise forbidden_error(self._where, f"create {path}") from error
         # The client's watches read the watched node, and wait for the response without a time limit of their own.
         answer = self._client.handler.async_result()
         self._client.handler.spawn(wrap(answer)(self._watch_all))
@@ -92,12 +95,6 @@ class ZooKeeperWatcher:
         for path in _NODES:
             self._watch_data(path, partial(self._on_node_change, path))
         return True  # kazoo does not take None as a result
-
-    def _ensure_path(self, path: str, timeout_s: float) -> None:
-        try:
-            EnsurePathRequest(self._client, path).get(timeout_s)
-        except NoAuthError as error:
-            raise forbidden_error(self._where, f"create {path}") from error
 
     def _watch_data(self, path: str, changed: Callable[..., None]) -> None:
         try:

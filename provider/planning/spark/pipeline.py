@@ -101,7 +101,8 @@ def run(
         rows, proof = plan_snapshot(_SparkShards(sent, ordered=True), job, snapshot, several=bool(boundaries))
     else:
         # Each stage would read and shuffle the partitions again.
-        packs = _read_shards(spark, snapshot, boundaries).persist()
+        packs = _cut_into_packs(_read_partitions(spark, snapshot), boundaries)
+        packs = _gather_shards(packs, len(boundaries) + 1).persist()
         try:
             rows, proof = plan_snapshot(_SparkShards(packs, ordered=False), job, snapshot, several=bool(boundaries))
         finally:
@@ -117,11 +118,6 @@ def _send_shards(spark: SparkSession, tables: Sequence[pa.Table]) -> DataFrame:
     ]
     # Spark makes a task of each batch. A remote session may put several into one.
     return spark.createDataFrame(pa.concat_tables(packs), _spark_schema(_SHARDED))
-
-
-def _read_shards(spark: SparkSession, snapshot: SnapshotFolder, boundaries: Sequence[str]) -> DataFrame:
-    """Return the packs of each shard in one task, as the tasks read the partitions."""
-    return _gather_shards(_cut_into_packs(_read_partitions(spark, snapshot), boundaries), len(boundaries) + 1)
 
 
 @dataclass(frozen=True)
@@ -247,13 +243,8 @@ def _pack_task_rows(boundaries: Sequence[str], batches: Iterable[pa.RecordBatch]
         number = np.asarray(shards[topics.indices.to_numpy()], np.int64)
         for shard in np.unique(number).tolist():
             rows = pa.Table.from_batches([batch.filter(pa.array(number == shard))])
-            packs = list(_pack_rows(rows))
+            packs = [_pack_table(rows.slice(start, _PACK_ROWS)) for start in range(0, len(rows), _PACK_ROWS)]
             yield pa.RecordBatch.from_pydict({"shard": [shard] * len(packs), "pack": packs}, schema=_SHARDED)
-
-
-def _pack_rows(rows: pa.Table) -> Iterator[bytes]:
-    for start in range(0, len(rows), _PACK_ROWS):
-        yield _pack_table(rows.slice(start, _PACK_ROWS))
 
 
 def _pack_table(rows: pa.Table) -> bytes:
