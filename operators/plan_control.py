@@ -208,9 +208,8 @@ class CancelReassignmentOperator(PlanExecutionOperator):
             for entry in outcome[kind]:
                 message = f"{entry['topic']}-{entry['partition']}, {kind.replace('_', ' ')}: {entry['why']}"
                 self.log.warning("%s", printable(message))
-        notify(
-            self.on_cancelled, context, "rolled_back" if outcome["status"] == "rolled_back" else "cancelled", outcome
-        )
+        event = "rolled_back" if outcome["status"] == "rolled_back" else "cancelled"
+        notify(self.on_cancelled, context, event, outcome)
         return outcome
 
     def _verify_undone(self, opened: ClusterSession, digest: str) -> dict[str, Any]:

@@ -34,8 +34,8 @@ _USES: Mapping[str, JournalUse] = {
 
 def journal_use(words: str) -> JournalUse:
     """Return what the command line `words`, without the program, has a journal for."""
-    verb, *others = words.split()
-    return _USES.get(" ".join((verb, *others[:1])), _USES.get(verb, JournalUse.CHANGE))
+    verb, *rest = words.split()
+    return _USES.get(" ".join((verb, *rest[:1])), _USES.get(verb, JournalUse.CHANGE))
 
 
 def our_program() -> str:

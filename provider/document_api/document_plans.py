@@ -111,7 +111,7 @@ def publish_document_plan(
     journal: Journal, moves: Sequence[Move], *, sources: Collection[str], legacy: bool, who: Actor
 ) -> PlanRecord:
     """Publish the plan, and let it share the plan slot if it can; else it waits."""
-    # Whoever only reads plans of documents needs no Arrow, which takes 0.2 s to import.
+    # Whoever only reads plans of documents needs no Arrow, which is slow to import.
     from kafka_steward.planning.files.formats import plan_digest, plan_table  # noqa: PLC0415
 
     options: Mapping[str, Any] = {"sources": sorted(sources), "legacy": legacy}

@@ -181,6 +181,13 @@ def run(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedP
 
 
 @pytest.mark.process
+def test_a_command_that_shows_a_cluster_or_a_plan_needs_no_arrow() -> None:
+    script = "import sys, kafka_steward.cli.show; print('pyarrow' in sys.modules)"
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert printed.stdout.strip() == "False"
+
+
+@pytest.mark.process
 def test_neither_help_nor_completion_needs_airflow_or_kafka(tmp_path: Path) -> None:
     script = (
         "import sys; from kafka_steward.cli.console import build_parser; build_parser(None)\n"

@@ -161,9 +161,7 @@ class MoveFacts(NamedTuple):
         )
         # A size of 0, for which a broker has room or has not, says what is known of the size and nothing else.
         rooms = {broker: _with_free_bytes(directories, -1) for broker, directories in shared.rooms.items()}
-        fitting = {
-            broker: directories for broker, directories in shared.rooms.items() if broker not in self.too_large_for
-        }
+        fitting = {broker: shared.rooms[broker] for broker in shared.rooms.keys() - self.too_large_for}
         inputs = replace(
             shared,
             snapshot=replace(shared.snapshot, partitions={name: partition}),

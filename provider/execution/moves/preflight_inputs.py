@@ -183,10 +183,8 @@ def assess_strain(
     A partition that has been under its min.insync.replicas for longer than `stuck_after` holds nothing: it would hold
     for ever. May raise ClusterError, JournalError, LockLost.
     """
-    out_of_sync = {
-        name.topic for name, partition in snapshot.partitions.items() if len(partition.isr) < len(partition.replicas)
-    }
-    min_isr = _fetch_min_isr(context.cluster, out_of_sync, facts, fence)
+    lagging = (partition for partition in snapshot.partitions.values() if len(partition.isr) < len(partition.replicas))
+    min_isr = _fetch_min_isr(context.cluster, {partition.topic for partition in lagging}, facts, fence)
     under = find_under_min_isr_elsewhere(snapshot, plan, min_isr)
     unsettled = record_unsettled(context.journal, snapshot) if under or foreign else UnsettledPartitions()
     stuck = find_stuck(unsettled, context.settings, fence.now_ms)

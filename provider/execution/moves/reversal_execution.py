@@ -393,13 +393,9 @@ class LateRetraction:
         }
         kept = {name: verdict for name, verdict in finished.items() if verdict.action is NextAction.FORBIDDEN}
         left_alone = [
-            replace(
-                reversal,
-                move=replace(reversal.move, after=kept[reversal.partition].replicas),
-                why=kept[reversal.partition].why,
-            )
+            replace(reversal, move=replace(reversal.move, after=verdict.replicas), why=verdict.why)
             for reversal in late
-            if reversal.partition in kept
+            if (verdict := kept.get(reversal.partition)) is not None
         ]
         entries = [reversal.audit_record(Action.SKIP, reversal.why, self.who) for reversal in left_alone]
         record_skips(
@@ -422,9 +418,8 @@ def find_orphaned_moves(journal: Journal, plan: str, snapshot: Snapshot) -> list
     record = journal.plans.get(plan)
     if record is None or record.status is PlanStatus.ABANDONED or not record.status.finished:
         return []
-    targets = {
-        name: document.replicas for name, document in list_in_flight(journal.mailbox).items() if document.plan == plan
-    }
+    documents = list_in_flight(journal.mailbox)
+    targets = {name: document.replicas for name, document in documents.items() if document.plan == plan}
     late = _find_unwanted_requests(journal, plan, targets, journal.plans.existing_rows(plan))
     verdicts = judge([replace(reversal, unanswered=False) for reversal in late], snapshot)
     return [reversal for reversal in late if verdicts[reversal.partition].action is not NextAction.DONE]

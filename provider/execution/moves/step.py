@@ -243,9 +243,8 @@ class Step:
         # So far only the poll has counted: what ended since the last step, and not what this one is about to do.
         ended = self._moves.steps_ahead
         cancelled = find_individually_cancelled(findings, self._moves.rows())
-        self._reversals.end_moves(
-            [Decision(row, Event.DROP, sentence, cause) for row, sentence, cause in cancelled], snapshot
-        )
+        drops = [Decision(row, Event.DROP, sentence, cause) for row, sentence, cause in cancelled]
+        self._reversals.end_moves(drops, snapshot)
         self._reversals.extend_external_cancels(findings)
         if self._cancelling:
             self._reversals.begin_between_stages(self._moves.rows(), snapshot, self._cancelling, Cause.REQUESTED)

@@ -161,9 +161,8 @@ def pending_plans(journal: Journal) -> list[str]:
     unfinished = [record.digest for record in journal.plans.unfinished()]
     in_flight = [digest for digest in journal.plans.in_flight() if digest not in unfinished]
     records = (journal.plans.get(digest) for digest in in_flight)
-    return unfinished + [
-        record.digest for record in records if record is not None and record.status is PlanStatus.ABANDONED
-    ]
+    abandoned = (record for record in records if record is not None and record.status is PlanStatus.ABANDONED)
+    return unfinished + [record.digest for record in abandoned]
 
 
 def _request_cancels(

@@ -118,7 +118,7 @@ def proof_summary(plan: PlanFolder, snapshot: SnapshotFolder | None = None) -> P
     racks, rack_left = _mapping(proof.get("rack_violations")), _mapping(proof.get("rack_left"))
     left = _left_partitions(entry for name in ("unplaced", "pinned") for entry in _sequence(proof.get(name)))
     if snapshot is not None:
-        # A step only reports progress, and needs no Arrow, which takes 0.2 s to import.
+        # A step only reports progress, and needs no Arrow, which is slow to import.
         from kafka_steward.execution.plans.summary import brokers_to_bring_back  # noqa: PLC0415
 
         back = brokers_to_bring_back({TopicPartition(*partition[:2]): partition.reason for partition in left}, snapshot)

@@ -208,9 +208,8 @@ def describe_cancel_outcome(journal: Journal, record: PlanRecord, rows: Sequence
 
 def find_unfinished_cancels(journal: Journal) -> list[PlanRecord]:
     """Return plans whose requested cancel or rollback has not ended; any process may resume one."""
-    return [
-        record for record in journal.plans.unfinished(or_cancelled=True)[::-1] if is_cancel_unfinished(journal, record)
-    ]
+    records = journal.plans.unfinished(or_cancelled=True)[::-1]
+    return [record for record in records if is_cancel_unfinished(journal, record)]
 
 
 def is_cancel_unfinished(journal: Journal, record: PlanRecord) -> bool:
@@ -248,7 +247,7 @@ def _link_rollback(journal: Journal, undone: PlanRecord, record: PlanRecord) -> 
 def _build_rollback_record(
     undone: PlanRecord, back: RollbackMoves, who: Actor, *, even_if_disabled: bool
 ) -> PlanRecord:
-    # Only a rollback that is published needs Arrow, which takes 0.2 s to import.
+    # Only a rollback that is published needs Arrow, which is slow to import.
     from kafka_steward.planning.files.formats import plan_digest, plan_table  # noqa: PLC0415
 
     # A rollback that follows a cancelled rollback may have the same moves, but is another plan.

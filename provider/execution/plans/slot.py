@@ -106,9 +106,8 @@ def claim_slot(journal: Journal, record: PlanRecord, who: Actor) -> None:
     for preempted in map(journal.plans.get, journal.slot.preempt_with(record.digest)):
         if preempted is None or preempted.status.finished or preempted.status is PlanStatus.PREEMPTED:
             continue
-        journal.audit.record(
-            AuditRecord(Action.PAUSE, sentence, plan=preempted.digest, attempt=event_number(), who=who)
-        )
+        entry = AuditRecord(Action.PAUSE, sentence, plan=preempted.digest, attempt=event_number(), who=who)
+        journal.audit.record(entry)
         # A plan that is being stepped at this moment finds at its next step that it no longer holds the plan slot.
         reason = f"Plan {preempted.digest[:12]} waits: {sentence}."
         journal.plans.try_update(preempted, status=PlanStatus.PREEMPTED, reason=reason)

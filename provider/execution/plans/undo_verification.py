@@ -246,11 +246,8 @@ def _unrestored_reason(row: MoveRow, snapshot: Snapshot, log_dirs: Mapping[int, 
     led = partition.leader in move.before or (partition.leader is None and only_reorders(move.before, move.after))
     if not led and frozenset(move.before) & snapshot.live:
         return f"its leader is {partition.leader}, which is none of its replicas {list(move.before)}"
-    keeps = [
-        broker
-        for broker in sorted(move.adding & log_dirs.keys())
-        if row.topic_partition in log_dirs[broker].replica_bytes
-    ]
+    logs = {broker: log_dirs[broker].replica_bytes for broker in sorted(move.adding & log_dirs.keys())}
+    keeps = [broker for broker, sizes in logs.items() if row.topic_partition in sizes]
     if keeps:
         return f"broker {keeps[0]} still has a log of it"
     silent = sorted((move.adding & snapshot.live) - log_dirs.keys())

@@ -89,14 +89,12 @@ def check_health(
     log_dirs = cluster.log_dirs(asked) if asked else {}
     held = {broker: names for broker, names in partitions_by_broker(moving.values()).items() if broker in snapshot.live}
     # Only topics with a replica out of sync can have partitions under min ISR.
-    lacking = {
-        name.topic for name, partition in snapshot.partitions.items() if len(partition.isr) < len(partition.replicas)
-    }
+    lagging = (partition for partition in snapshot.partitions.values() if len(partition.isr) < len(partition.replicas))
     copies = copied_bytes(snapshot, log_dirs, journal.now_ms(), before)
     record_unsettled(journal, snapshot)
     health = measure_health(
         snapshot,
-        min_isr=min_isr_by_topic(cluster, lacking),
+        min_isr=min_isr_by_topic(cluster, {partition.topic for partition in lagging}),
         ends=cluster.log_ends(held) if held else {},
         copies=copies,
         before=before,

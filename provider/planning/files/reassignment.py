@@ -245,7 +245,7 @@ def snapshot_tables(current: Any, brokers: Any) -> tuple[pa.Table, pa.Table]:
     partition may have `target_rf`, `isr`, `leader`, `bytes` and `min_isr`; missing fields get defaults. Log
     directories, which Kafka 4.2 and later print, are ignored. Raises PlanError when either document is invalid.
     """
-    # Whoever only parses a reassignment needs no Arrow, which takes 0.2 s to import.
+    # Whoever only parses a reassignment needs no Arrow, which is slow to import.
     import pyarrow as pa  # noqa: PLC0415
 
     from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS  # noqa: PLC0415
