@@ -83,6 +83,7 @@ def ensure_identity(database: Database, mailbox: Mailbox, place: str | None = No
             f"documents in {place or rows}; {_ONE_FOR_ALL}, correct the setting zookeeper, {_OR_PAIR}."
         )
     if node is None:
+        # Read again if another process has created it meanwhile.
         node = put_one(mailbox, paths.JOURNAL, _IdentityNode(known, rows).to_json()) or read_one(mailbox, paths.JOURNAL)
     theirs = _parse_identity(node.data) if node is not None else None
     if theirs is not None and theirs.copied_to is not None:

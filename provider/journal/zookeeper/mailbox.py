@@ -141,6 +141,7 @@ class ZkMailbox(OneRead[float]):
 
     def put(self, texts: Mapping[str, str], seen: Collection[Node] = ()) -> dict[str, Node]:
         """Create or change nodes, as specified by `Mailbox.put`; those that are new are created concurrently."""
+        # No read after our own change is answered from before it.
         self._here.view = None
         data = {validate_path(path): encode_data(path, text) for path, text in texts.items()}
         known = {node.path: node.version for node in seen}
