@@ -290,7 +290,8 @@ class KafkaTransport:
         if isinstance(error, REFUSED):
             raise authentication_error(error, self.servers) from error
         if isinstance(error, kafka.errors.IncompatibleBrokerVersion):
-            raise KafkaRefused(35, str(error), f"Kafka at {self.servers} is too old for this: {error}.") from error
+            sentence = f"Kafka at {self.servers} is too old for our request {name}: upgrade it to Kafka 3.3 or newer."
+            raise KafkaRefused(35, str(error), sentence) from error
         words = _error_text(error)
         late = isinstance(error, _TIMEOUTS)
         waited = f"within {self.timeout_ms / 1000:g} s ({_TIMEOUT})"

@@ -20,7 +20,7 @@ from kafka_steward.cluster.network import Node, _ConnectionManager
 from kafka_steward.cluster.requests import log_dirs_request, metadata_request
 from kafka_steward.cluster.session import Session
 from kafka_steward.cluster.transport import KafkaTransport
-from kafka_steward.errors import ClusterUnreachable, KafkaTimeout
+from kafka_steward.errors import ClusterUnreachable, KafkaRefused, KafkaTimeout
 
 
 class Breaking(KafkaTransport):
@@ -113,6 +113,12 @@ def test_any_other_change_is_asked_again_when_the_connection_broke_and_not_after
     calls.timeout_ms = 0
     with pytest.raises(KafkaTimeout, match=r"did not answer Metadata within 0 s \(request_timeout_ms\); try again"):
         calls.send_to_controller(lambda: metadata_request(()), change=False)
+
+
+def test_a_kafka_that_lacks_a_request_is_named_as_too_old_with_the_request() -> None:
+    calls = Breaking(kafka.errors.IncompatibleBrokerVersion("no such version"))
+    with pytest.raises(KafkaRefused, match=r"b:9092 is too old for our request ElectLeaders: upgrade it to Kafka 3\.3"):
+        calls.send_to_controller(ElectLeadersRequest, change=True)
 
 
 UNRESOLVED, NO_LISTENER = KafkaConnectionError("DNS Resolution failure"), KafkaConnectionError("111 ECONNREFUSED")
