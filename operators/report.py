@@ -295,8 +295,9 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
         abandoned = f" {record.reason.rstrip('.')}." if self._final_status(ended) == "abandoned" else ""
         again = sum(row.state is MoveState.COMPLETED and not is_fully_replicated(row, snapshot) for row in ended.rows)
         made = outcome.account("repaired", left=self._count_left(ended), again=again)
-        repeated = f" {repeated_sentence(record, self.conn_id)}" if record.repeats and outcome.not_done else ""
-        return f"{missing}: {made}{repeated}{abandoned}{self._unplaced_sentence(ended)}{back and f' {back}'}"
+        later = repeated_sentence(record, self.conn_id) if outcome.not_done or record.lacks_room else ""
+        unplaced = self._unplaced_sentence(ended)
+        return f"{missing}: {made}{later and f' {later}'}{abandoned}{unplaced}{back and f' {back}'}"
 
     def _count_left(self, ended: _EndedPlan) -> int:
         """Return the number of partitions that the plan left, as far as it is known."""

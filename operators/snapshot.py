@@ -110,6 +110,7 @@ def take_task_snapshot(
             capacities=parse_capacities(opened.settings.capacity),
             service_topics=opened.settings.service_topic_patterns,
             racks=last_racks(opened.journal),
+            min_free=opened.settings.min_free,
         )
     log.info("Snapshot %s of cluster %s is at %s.", digest[:12], printable(opened.cluster.cluster_id), printable(uri))
     return {"uri": uri, "digest": digest}

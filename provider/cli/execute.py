@@ -167,7 +167,14 @@ def _create_plan(foreground: Foreground, document: Any) -> tuple[PlanFolder, Sna
     options = settings.planner_options()
     try:
         begun = begun_moves(opened.journal)
-        take_snapshot(opened.cluster, f"{folder}/snapshot", failed=(), now_ms=now_ms, begun=begun)
+        take_snapshot(
+            opened.cluster,
+            f"{folder}/snapshot",
+            failed=(),
+            now_ms=now_ms,
+            begun=begun,
+            min_free=opened.settings.min_free,
+        )
         snapshot = read_snapshot(f"{folder}/snapshot")
         plan = plan_apply_locally(snapshot, f"{folder}/plan", document, options)
         _check_directories(foreground, document)

@@ -319,6 +319,7 @@ def _take_snapshot(opened: ClusterSession, folder: str, inputs: _Inputs) -> None
         capacities=parse_capacities(opened.settings.capacity),
         service_topics=opened.settings.service_topic_patterns,
         racks=last_racks(opened.journal),
+        min_free=opened.settings.min_free,
     )
 
 

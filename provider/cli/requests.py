@@ -145,7 +145,14 @@ def _propose_moves(
     """Return the moves, the proof, a clause for each partition that stays although it should not, and the bytes."""
     with TemporaryDirectory(prefix="kafka-steward-") as folder:
         begun = begun_moves(opened.journal)
-        take_snapshot(opened.cluster, folder, failed=(), now_ms=opened.journal.now_ms(), begun=begun)
+        take_snapshot(
+            opened.cluster,
+            folder,
+            failed=(),
+            now_ms=opened.journal.now_ms(),
+            begun=begun,
+            min_free=opened.settings.min_free,
+        )
         snapshot = read_snapshot(folder)
     moves, proof = plan_topics_locally(snapshot, topics, brokers, {})
     cost = bytes_to_copy_text(moves, snapshot)

@@ -91,7 +91,8 @@ class PlanRecord:
     `live_brokers` lists the brokers that the planner could use, and is empty once a further plan could do more with
     them. `left` counts the partitions that the plan could not make fully replicated, `postponed` lists the failed
     brokers of those among them that another reassignment in flight kept out of it. `repeats` counts the heals in a row
-    that left all moves of this one, to the same targets. `chunks` names the chunk documents, in order. `revision`
+    that left all moves of this one, to the same targets; `lacks_room` is True if it left partitions for which no broker
+    has room. `chunks` names the chunk documents, in order. `revision`
     counts the changes of the record; an update compares it.
 
     `sources` are the documents that requested the plan: path, `@`, and the `created_id` of the node. `legacy` is set if
@@ -139,6 +140,7 @@ class PlanRecord:
     earlier_rollback: str | None = None
     postponed: tuple[int, ...] = ()
     repeats: int = 0
+    lacks_room: bool = False
     leader_rates: tuple[LeaderRate, ...] = ()
     outdone_rates: tuple[int, ...] = ()
     revision: int = field(default=0, compare=False)

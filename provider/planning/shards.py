@@ -52,9 +52,10 @@ from kafka_steward.planning.solver.fill_missing import (
     views_of_others,
 )
 from kafka_steward.planning.solver.flow import Infeasible
-from kafka_steward.planning.solver.plan_rows import MOVES, order_plan, planned_moves
+from kafka_steward.planning.solver.plan_rows import MOVES, brokers_without_room, order_plan, planned_moves
 from kafka_steward.planning.solver.problem import Brokers, Disposition, Floats, PartitionTable, Problem, combine_shards
 from kafka_steward.planning.solver.proof import Measures, measure_candidate, proof_fields, rack_notes
+from kafka_steward.planning.solver.room import Chosen, RoomRules
 from kafka_steward.planning.solver.sharded.plan import (
     MAX_LEADER_CELLS,
     MergedShards,
@@ -227,11 +228,47 @@ def plan_snapshot(
 ) -> tuple[pa.Table, dict[str, Any]]:
     """Plan a snapshot in shards. Return the rows of the plan in order, and its proof without digest."""
     moves, measures = solve_shards(shards, job, snapshot.partitions, several=several)
-    return order_plan(moves, job.options), job.build_proof(measures, snapshot)
+    return order_plan(moves, job.brokers, job.options), job.build_proof(measures, snapshot)
 
 
 def solve_shards(shards: Shards, job: PlanningJob, partitions: pa.Table, *, several: bool) -> tuple[pa.Table, Measures]:
-    """Plan all shards, and return the moves and their measures.
+    """Plan all shards, and return the moves and their measures. They fit into the room that the brokers have."""
+    moves, measures = _solve_freely(shards, job, partitions, several=several)
+    if not brokers_without_room(moves, job.brokers, job.options).any():
+        return moves, measures
+    return _solve_within_room(shards, job, partitions, measures)
+
+
+def _solve_within_room(
+    shards: Shards, job: PlanningJob, partitions: pa.Table, free: Measures
+) -> tuple[pa.Table, Measures]:
+    """Plan all partitions as one, within the room of the brokers; `free` are the measures without regard to it.
+
+    What leaves a broker makes room, unless a budget may leave it there, or no order was found in which it does in time.
+    """
+    rows = TableShards.of(partitions, []).tables[0]
+    problem, ids = job.build_problem(rows), rows.column("topic_id").combine_chunks()
+    every = np.full(len(job.brokers), not job.options.has_budget)
+    counted, known = every, dict[bytes, Chosen]()
+    while True:
+        for last in (every, counted):
+            ruled = replace(problem, room_rules=RoomRules(counted, last, known))
+            candidate = _solve_by_operation(ruled, None)
+            moves = planned_moves(candidate, job.brokers, ids, job.operation)
+            lacking = brokers_without_room(moves, job.brokers, job.options)
+            if not lacking.any():
+                part = ChangedRows.of(candidate)
+                moves, measures = _require_placement(_collect_plan(shards.merge_into_one(), job, [part]))
+                return moves, measures.limited_by_room(free)
+        if not (counted & lacking).any():
+            raise PlanError("No plan was found that fits into the log directories; this is an error of the planner.")
+        counted = counted & ~lacking
+
+
+def _solve_freely(
+    shards: Shards, job: PlanningJob, partitions: pa.Table, *, several: bool
+) -> tuple[pa.Table, Measures]:
+    """Plan all shards without regard to room.
 
     Even plans are put together from shards. All partitions are planned as one if the shards have no solution with their
     quotas, or if one plan may move less and the partitions are not too many for it.

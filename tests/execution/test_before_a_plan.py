@@ -371,7 +371,7 @@ def test_what_a_plan_breaks_is_named() -> None:
 def test_what_a_plan_does_to_one_broker_is_named_before_what_it_does_to_partitions() -> None:
     wide = cluster("1a 2a 3b 4b", "t: 12 21 31 41", "few: 12 21 31", "same: 12 12 12 12")
     brokers = pa.Table.from_pylist(
-        [row | {"usable_bytes": 4000 if row["broker"] == 4 else 10**9} for row in wide.brokers.to_pylist()],
+        [row | {"room": [10**9], "disk_total": [10**4], "disk_used": [4000]} for row in wide.brokers.to_pylist()],
         wide.brokers.schema,
     )
     targets = {"t": "42 42 43 41", "few": "42 42 43", "same": "12 12 12 12"}
@@ -385,14 +385,22 @@ def test_what_a_plan_does_to_one_broker_is_named_before_what_it_does_to_partitio
     }
     snapshot = replace(wide, brokers=brokers)
     plan = planned(snapshot, "apply", {"reassignment": document})
-    room = (
-        "Broker 4 is to receive 6.0 kB and has 4.0 kB free: what does not fit is not moved; free some, or exclude the"
-    )
-    assert constraint_regressions(plan.moves, snapshot)[:2] == [
+    assert constraint_regressions(plan.moves, snapshot)[:3] == [
         "Broker 4 will be the preferred leader of all 4 partitions of t.",
-        f"{room} broker.",
+        "Broker 4 will hold 7 replicas: the mean of rack b is 4.",
+        "A disk of broker 4 may become 100 % full: it has 10.0 kB.",
     ]
-    assert not [line for line in constraint_regressions(plan.moves, snapshot)[2:] if "preferred leader" in line]
+    assert not [line for line in constraint_regressions(plan.moves, snapshot)[1:] if "preferred leader" in line]
+
+
+def test_a_broker_far_above_the_mean_of_its_rack_is_named() -> None:
+    snapshot = cluster("1a 2a 3b 4b", "t: 1 1 2 2 3 4 3 4")
+    document = {
+        "version": 1,
+        "partitions": [{"topic": "t", "partition": number, "replicas": [1]} for number in (2, 3)],
+    }
+    plan = planned(snapshot, "apply", {"reassignment": document})
+    assert constraint_regressions(plan.moves, snapshot) == ["Broker 1 will hold 4 replicas: the mean of rack a is 2."]
 
 
 def test_the_review_of_a_drain_tells_what_is_on_its_brokers_from_what_evens_out() -> None:

@@ -146,6 +146,7 @@ def test_a_row_has_every_field_of_its_record(journal: Journal) -> None:
         earlier_rollback="d3",
         postponed=(5,),
         repeats=1,
+        lacks_room=True,
         leader_rates=(LeaderRate(1, 10, for_all=True),),
         outdone_rates=(2,),
     )

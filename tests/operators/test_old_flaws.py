@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -72,11 +73,15 @@ def submit(cluster: Cluster, made: dict[str, Any], snapshot: dict[str, Any], **m
     return operator.execute(context())
 
 
-def heal(cluster: Cluster, **given: Any) -> dict[str, Any]:
-    """Execute the tasks of a heal; return the report, also that of a heal that fails."""
+def heal(cluster: Cluster, *, meanwhile: Callable[[], object] = lambda: None, **given: Any) -> dict[str, Any]:
+    """Execute the tasks of a heal; return the report, also that of a heal that fails.
+
+    `meanwhile` happens once it has been planned.
+    """
     found = find(**given)
     shared: dict[str, Any] = {"conn_id": CONN_ID}
     made = PlanReassignmentOperator(task_id="plan", snapshot=found, **shared).execute(context(try_number=next(TRIES)))
+    meanwhile()
     done = submit(cluster, made, found, named_brokers=given.get("brokers"))
     run = context()
     report = ReportPlanOperator(
@@ -173,14 +178,18 @@ def test_a_heal_that_would_leave_the_same_again_says_so_at_the_first_look_and_is
     make_cluster: MakeCluster, plans_in_process: None
 ) -> None:
     cluster = make_cluster("1a 2b 3c 4a", "t: 123 231", mode="kraft", **{**RULES, "min_free": 0.15, "max_attempts": 4})
-    cluster.create("huge", [(4,)], size=int(DISK * 0.9))
+
+    def fill() -> None:
+        cluster.create("huge", [(4,)], size=int(DISK * 0.9))
+
     fail(cluster, 1)
     began_ms = cluster.now_ms
-    sentences = [heal(cluster)["sentence"]]
+    sentences = [heal(cluster, meanwhile=fill)["sentence"]]
     took_ms = cluster.now_ms - began_ms
     assert look(cluster).failed == (1,), "somebody may make room"
+    cluster.delete("huge")
     began_ms = cluster.now_ms
-    sentences.append(heal(cluster)["sentence"])
+    sentences.append(heal(cluster, meanwhile=fill)["sentence"])
     assert (took_ms, cluster.now_ms - began_ms) == (4000, 1000)
     again = (
         "The heal before left the same partitions for the same targets; they are planned again after a day, when a "
@@ -195,6 +204,26 @@ def test_a_heal_that_would_leave_the_same_again_says_so_at_the_first_look_and_is
     cluster.delete("huge")
     desk = ClusterContext(cluster, cluster.journal, Settings(**RULES), WHO)
     assert report_broker(desk, 1, reason="there is room").startswith("Broker 1 is reported as failed")
+    assert heal(cluster)["sentence"].startswith("Healed broker 1: 2 replicas of 2 partitions moved.")
+
+
+def test_what_no_broker_has_room_for_is_left_and_planned_again_after_a_day(
+    make_cluster: MakeCluster, plans_in_process: None
+) -> None:
+    cluster = make_cluster("1a 2b 3c 4a", "t: 123 231", mode="kraft", **{**RULES, "min_free": 0.15})
+    cluster.create("huge", [(4,)], size=int(DISK * 0.9))
+    fail(cluster, 1)
+    assert heal(cluster)["sentence"].startswith(
+        "Not all of broker 1 was healed: of 2 partitions due, 0 were repaired and 2 were left by the plan. What no "
+        "broker has room for is planned again after a day, when a broker joins, or when the failure is reported: "
+        f"airflow kafka-steward failed 1 --cluster {CONN_ID}. 2 partitions could not be placed; review.md at "
+    )
+    assert look(cluster).failed == ()
+    cluster.tick(86_000)
+    assert look(cluster).failed == ()
+    cluster.tick(1_000)
+    assert look(cluster).failed == (1,), "somebody may have made room"
+    cluster.delete("huge")
     assert heal(cluster)["sentence"].startswith("Healed broker 1: 2 replicas of 2 partitions moved.")
 
 

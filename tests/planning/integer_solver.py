@@ -70,7 +70,7 @@ def carried_out(snapshot: SnapshotFolder, plan: PlanFolder) -> SnapshotFolder:
 
 def fewest(problem: PlacementProblem, bounds: Bounds) -> tuple[int, int] | None:
     """Moves and mebibytes of the best placement: fewest moves, then fewest mebibytes. None if there is none."""
-    model = _model()
+    model = integer_model()
     rows, brokers = len(problem.topic), len(problem.group)
     x = {(p, b): model.addBinary() for p in range(rows) for b in range(brokers)}
     held = {(int(p), int(b)) for p, b in zip(problem.row, problem.broker, strict=True)}
@@ -89,13 +89,13 @@ def fewest(problem: PlacementProblem, bounds: Bounds) -> tuple[int, int] | None:
         _within(model, [x[p, b] for p in range(rows)], int(bounds.broker[0][b]), int(bounds.broker[1][b]))
     weight = [-(-int(size) // MIB) for size in problem.size]
     move = sum(weight) * brokers + 1
-    least = _minimum(model, [(move + weight[p], x[p, b]) for p, b in x if (p, b) not in held])
+    least = minimum(model, [(move + weight[p], x[p, b]) for p, b in x if (p, b) not in held])
     return None if least is None else divmod(least, move)
 
 
 def fewest_leader_changes(topic: Ints, replicas: Replicas, bounds: LeaderBounds) -> int | None:
     """Preferred-leader changes of the best choice of leaders within a bounds; None if it cannot be met."""
-    model = _model()
+    model = integer_model()
     lead = [model.addBinary() for _ in range(len(replicas.row))]
     brokers = len(bounds.broker[0])
     where = list(zip(replicas.row.tolist(), replicas.broker.tolist(), strict=True))
@@ -107,10 +107,11 @@ def fewest_leader_changes(topic: Ints, replicas: Replicas, bounds: LeaderBounds)
         for t in range(bounds.cell[0].shape[0]):
             here = [lead[s] for s in mine if topic[where[s][0]] == t]
             _within(model, here, int(bounds.cell[0][t, b]), int(bounds.cell[1][t, b]))
-    return _minimum(model, [(1, lead[s]) for s in range(len(lead)) if not replicas.leads[s]])
+    return minimum(model, [(1, lead[s]) for s in range(len(lead)) if not replicas.leads[s]])
 
 
-def _model() -> Any:
+def integer_model() -> Any:
+    """An empty program, to be solved exactly."""
     model: Any = highspy.Highs()  # type: ignore[no-untyped-call]
     # By default the best solution may be worse than the optimum by a ten-thousandth.
     for option, value in (("output_flag", False), ("threads", 1), ("mip_rel_gap", 0.0), ("mip_abs_gap", 0.0)):
@@ -124,7 +125,8 @@ def _within(model: Any, variables: Sequence[Any], low: int, high: int) -> None:
     model.addRow(low, high, count, [each.index for each in variables], [1.0] * count)
 
 
-def _minimum(model: Any, costs: Sequence[tuple[int, Any]]) -> int | None:
+def minimum(model: Any, costs: Sequence[tuple[int, Any]]) -> int | None:
+    """The least cost of variables; None if there is no solution."""
     for cost, variable in costs:
         model.changeColCost(variable.index, float(cost))
     model.run()

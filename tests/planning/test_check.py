@@ -126,9 +126,9 @@ def test_topics_that_are_checked_in_parts_have_the_problems_of_all_together(
 def test_at_most_some_topics_are_checked_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def spy(brokers: pa.Table, partitions: pa.Table, *rest: Any) -> Findings:
+    def spy(brokers: pa.Table, partitions: pa.Table, *rest: Any, **more: Any) -> Findings:
         seen.append(len(partitions))
-        return check_topics(brokers, partitions, *rest)
+        return check_topics(brokers, partitions, *rest, **more)
 
     monkeypatch.setattr("kafka_steward.planning.checker.check.check_topics", spy)
     monkeypatch.setattr("kafka_steward.planning.checker.check.PART_ROWS", 2)

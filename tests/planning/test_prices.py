@@ -473,18 +473,17 @@ def test_a_worse_plan_with_any_prices_is_valid_and_not_proven() -> None:
 
 
 def test_a_plan_of_bytes_is_checked_for_room_and_its_bound_is_stated() -> None:
-    brokers = [{"broker": one, "state": "live", "usable_bytes": 40 * MIB} for one in (1, 2, 3)]
+    brokers = [{"broker": one, "state": "live", "room": [40 * MIB]} for one in (1, 2, 3)]
     rows = [{"topic": "t", "partition": at, "replicas": [1], "bytes": MIB} for at in range(60)]
     snapshot = snapshot_of(brokers, rows)
     plan = planned(snapshot, "rebalance", {"balance": "bytes"})
     verdict = check(snapshot, plan)
     assert (verdict.problems, verdict.unproven) == ([], ())
-    brokers[1]["usable_bytes"] = MIB
+    brokers[1]["room"] = [MIB]
     tight = snapshot_of(brokers, rows)
     proof = {**plan.proof, "snapshot_digest": tight.digest}
     problems = check(tight, plan_with(plan.digest, proof, plan.moves)).problems
-    assert len(problems) == 1
-    assert problems[0].endswith("bytes and has room for 1048576.")
+    assert problems == ["Broker 2 has room for 0 bytes when t-2 comes with 1048576."]
 
 
 def test_within_a_budget_whatever_moves_ends_up_right() -> None:

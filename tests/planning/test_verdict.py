@@ -171,7 +171,7 @@ def test_some_topics_are_checked_for_problems_and_sums_of_moves() -> None:
     ]
     snapshot = snapshot_of(brokers, rows)
     moves = [move(snapshot, text) for text in ("t-0 34", "t-1 13", "t-2 12")]
-    loads = DiskLoads({1: 110, 2: 110}, {1: 100, 2: 100, 3: 10, 4: 10}, {3: 10, 4: 10}, 0)
+    loads = DiskLoads({1: 110, 2: 110}, {1: 100, 2: 100, 3: 10, 4: 10}, 0)
     counts = LeaderCounts({"3": 1, "1": 2}, {"3": 1, "1": 2}, {"3 4": 1, "1 3": 1, "1 2": 1})
     found = Findings(["t-2: it changes nothing."], 3, 20, 1, loads, None, counts)
     assert checked(snapshot, moves, {"operation": "rollback"}) == found
@@ -200,11 +200,11 @@ def test_within_a_budget_wrongly_moved_partitions_are_reported() -> None:
 
 
 def test_the_findings_of_all_topics_are_the_sums_of_theirs() -> None:
-    one = Findings(["a"], 1, 10, 100, DiskLoads({1: 1}, {}, {}, 2), None, LeaderCounts({"1": 1}, {}, {"1 2": 1}))
+    one = Findings(["a"], 1, 10, 100, DiskLoads({1: 1}, {}, 2), None, LeaderCounts({"1": 1}, {}, {"1 2": 1}))
     even = EvennessFindings(["x"], [], {1: 1}, {1: 2, 2: 0}, {1: 1}, ["t"])
     counts = LeaderCounts({"1": 2, "3": 1}, {"3": 1}, {"1 2": 1, "2 1": 3})
-    other = Findings(["b", "c"], 2, 20, 200, DiskLoads({1: 5}, {2: 1}, {3: 1}, 3), even, counts)
-    loads = DiskLoads({1: 6}, {2: 1}, {3: 1}, 5)
+    other = Findings(["b", "c"], 2, 20, 200, DiskLoads({1: 5}, {2: 1}, 3), even, counts)
+    loads = DiskLoads({1: 6}, {2: 1}, 5)
     summed = LeaderCounts({"1": 3, "3": 1}, {"3": 1}, {"1 2": 2, "2 1": 3})
     assert combine_findings([one, other]) == Findings(["a", "b", "c"], 3, 30, 300, loads, None, summed)
     doubled = EvennessFindings(["x", "x"], [], {1: 2}, {1: 4, 2: 0}, {1: 2}, ["t", "t"])
@@ -391,10 +391,10 @@ def test_a_plan_of_bytes_is_judged_by_its_bytes_alone() -> None:
 
 
 def test_what_promises_no_evenness_is_not_asked_for_it() -> None:
-    loads = DiskLoads({}, {}, {1: 5}, 0)
+    loads = DiskLoads({}, {}, 0)
     sums = {"replicas_moved": 1, "bytes_moved": 2, "leader_changes": 3, "lower_bound": 1}
     even = EvennessFindings([], ["uneven"], {1: 9, 2: 0}, {1: 9, 2: 0}, {1: 9}, ["t"])
-    brokers = snapshot_of([{"broker": one, "state": "live", "usable_bytes": 1} for one in (1, 2)], []).brokers
+    brokers = snapshot_of([{"broker": one, "state": "live"} for one in (1, 2)], []).brokers
     for operation in ("heal", "fill", "set-replication-factor", "apply", "rollback"):
         found = Findings([], 1, 2, 3, loads, even)
         assert verdict(

@@ -32,12 +32,14 @@ class EndedHeal:
     left: int
     live_brokers: tuple[int, ...] = ()
     repeats: int = 0
+    lacks_room: bool = False
     cancelled: bool = False
 
     @classmethod
     def of(cls, plan: PlanRecord) -> EndedHeal:
         """Return what is kept of a plan."""
-        return cls(plan.stepped_ms, plan.left, plan.live_brokers, plan.repeats, not plan.status.ended_by_itself)
+        cancelled = not plan.status.ended_by_itself
+        return cls(plan.stepped_ms, plan.left, plan.live_brokers, plan.repeats, plan.lacks_room, cancelled)
 
     def as_plan(self, broker: int) -> PlanRecord:
         """Return what is known of the plan."""
@@ -51,6 +53,7 @@ class EndedHeal:
             live_brokers=self.live_brokers,
             left=self.left,
             repeats=self.repeats,
+            lacks_room=self.lacks_room,
         )
 
 
@@ -412,7 +415,7 @@ def healed_brokers(
     return HealedBrokers(frozenset(handled), settled, exhausted, ended)
 
 
-#: The time after which what two heals have left alike is planned again, in milliseconds.
+#: The time after which what two heals have left alike, or one for lack of room, is planned again, in milliseconds.
 _REPEATED_AFTER_MS = 86_400_000
 
 
@@ -427,11 +430,12 @@ def _can_heal_no_more(broker: int, plan: PlanRecord, view: LivenessView, now_ms:
     A plan that left partitions of the broker because they were being reassigned is followed by another when none is.
     The failure of a further broker does not make another plan worthwhile, a newly live broker does, except for
     partitions that have no live replica to copy from. One that left the same as the heal before, although its targets
-    were live, is followed by another a day later: somebody may have made room on a disk.
+    were live, or partitions for which no broker had room, is followed by another a day later: somebody may have made
+    room on a disk.
     """
     if broker in plan.postponed and broker not in view.in_flight:
         return False
-    if plan.repeats and now_ms - plan.stepped_ms >= _REPEATED_AFTER_MS:
+    if (plan.repeats or plan.lacks_room) and now_ms - plan.stepped_ms >= _REPEATED_AFTER_MS:
         return False
     return broker in view.hopeless or view.live <= frozenset(plan.live_brokers)
 

@@ -83,9 +83,19 @@ class PlanCompletion:
 
 
 def repeated_sentence(record: PlanRecord, conn_id: str | None) -> str:
-    """Return what a heal says that left the same as the one before; `conn_id` is the connection of the cluster."""
+    """Return when a heal that left partitions for lack of room, or the same as the one before, is followed by another.
+
+    It is empty for any other heal. `conn_id` is the connection of the cluster.
+    """
+    if not record.repeats and not record.lacks_room:
+        return ""
+    why = (
+        "The heal before left the same partitions for the same targets; they are"
+        if record.repeats
+        else "What no broker has room for is"
+    )
     return (
-        "The heal before left the same partitions for the same targets; they are planned again after a day, when a "
+        f"{why} planned again after a day, when a "
         f"broker joins, or when the failure is reported: {command_line(f'failed {record.failed_brokers[0]}', conn_id)}."
     )
 

@@ -197,6 +197,7 @@ def _build_initial_record(context: ClusterContext, plan: PlanFolder, snapshot: S
         live_brokers=_usable_brokers(context.cluster, snapshot),
         postponed=_postponed_brokers(plan, snapshot),
         repeats=_count_repeats(context.journal, plan) if operation == Operation.HEAL.value else 0,
+        lacks_room=any(row.get("reason") == "no_room" for row in listed),
     )
 
 

@@ -57,6 +57,10 @@ REASONS_TO_LEAVE = {
         "if that is not under way already"
     ),
     "too_few_brokers": ("too few brokers may hold its replicas; start or add brokers, or lower its replication factor"),
+    "no_room": (
+        "no broker that may hold it has room for it within min_free, with what else the plan brings there; free disk "
+        "space, add a broker, shorten the retention of a topic, or lower min_free"
+    ),
     "below_min_isr": (
         "it would have fewer replicas than min.insync.replicas; ask for more replicas, or lower min.insync.replicas of "
         "its topic"

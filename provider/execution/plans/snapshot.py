@@ -10,6 +10,7 @@ import pyarrow as pa
 from kafka_steward.assignment import Move, TopicPartition, name_brokers
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
 from kafka_steward.execution.cluster_queries import min_isr_by_topic, refuse_hidden_topics
+from kafka_steward.execution.moves.preflight import IncomingReplica, compute_rooms
 from kafka_steward.execution.moves.staging import stage_reached
 from kafka_steward.execution.moves.states import filter_unsettled
 from kafka_steward.execution.plans.report import refuse_invalid_drain
@@ -33,6 +34,7 @@ def take_snapshot(
     capacities: Mapping[int, float] | None = None,
     service_topics: Sequence[str] = SERVICE_TOPICS,
     racks: Mapping[int, str] | None = None,
+    min_free: float = 0.0,
 ) -> str:
     """Write the current state of the cluster to the folder `uri`; return the digest.
 
@@ -43,6 +45,7 @@ def take_snapshot(
     stages counts as moving, so that no plan is made with the replicas of both sides. `capacities` are those of brokers
     that are to hold more or less than others, which have 1. A broker that hosts nothing but `service_topics` is new.
     `racks` are the last known ones: those of dead brokers, which Kafka forgets with ZooKeeper, are taken from there.
+    `min_free` is the fraction of each log directory's volume that must stay free.
     Raises ClusterError; RequestError for brokers that cannot be drained, or for all of them, and for topics that the
     brokers host and Kafka does not let us describe; PlanError when the workspace cannot be written.
     """
@@ -57,6 +60,7 @@ def take_snapshot(
         | _target_columns(partition, targets or {}, begun or {})
         for _, partition in sorted(snapshot.partitions.items())
     ]
+    disks = {broker: _disk_columns(broker, of, snapshot, log_dirs, min_free) for broker, of in log_dirs.items()}
     states = _broker_states(snapshot, failed, draining, service_topics)
     rack_of = {**(racks or {}), **{broker.id: broker.rack for broker in snapshot.brokers.values()}}
     if failed_disks_of:
@@ -65,7 +69,7 @@ def take_snapshot(
         uri,
         cluster_id=snapshot.cluster_id,
         taken_ms=now_ms,
-        brokers=pa.Table.from_pylist(_broker_rows(rack_of, log_dirs, states, capacities or {}), SNAPSHOT_BROKERS),
+        brokers=pa.Table.from_pylist(_broker_rows(rack_of, disks, states, capacities or {}), SNAPSHOT_BROKERS),
         partitions=pa.Table.from_pylist(partitions, SNAPSHOT_PARTITIONS),
     )
 
@@ -90,24 +94,45 @@ def unknown_racks_message(snapshot: Snapshot, failed: Collection[int], racks: Ma
 
 def _broker_rows(
     racks: Mapping[int, str | None],
-    log_dirs: Mapping[int, BrokerLogDirs],
+    disks: Mapping[int, Mapping[str, Any]],
     states: Mapping[int, str],
     capacities: Mapping[int, float],
 ) -> list[dict[str, Any]]:
     """Return a row for each broker in `states`."""
-    usable = {broker: dirs.usable_bytes for broker, dirs in log_dirs.items()}
     return [
         {
             "broker": broker,
             "rack": racks.get(broker),
             "state": state,
             "capacity": capacities.get(broker, 1.0) if capacities else None,
-            "usable_bytes": usable.get(broker),
-            "cordoned": True if broker in log_dirs and log_dirs[broker].cordoned else None,
-            "disk_failed": True if broker in log_dirs and log_dirs[broker].failed_paths else None,
+            **disks.get(broker, {}),
         }
         for broker, state in states.items()
     ]
+
+
+def _disk_columns(
+    broker: int, dirs: BrokerLogDirs, snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs], min_free: float
+) -> dict[str, Any]:
+    """Return the columns of a broker about its log directories; one that takes no replicas has no room.
+
+    Their room is not known before Kafka 3.3. The replicas that a broker is receiving take theirs.
+    """
+    flags = {"cordoned": dirs.cordoned or None, "disk_failed": bool(dirs.failed_paths) or None}
+    arriving = [
+        IncomingReplica(name, max(0, size - dirs.replica_bytes.get(name, 0)))
+        for name, partition in sorted(snapshot.reassigning.items())
+        if broker in partition.adding and (size := _partition_size(partition, log_dirs)) is not None
+    ]
+    rooms = compute_rooms({broker: dirs}, min_free=min_free, arriving={broker: arriving}).get(broker)
+    if rooms is None:
+        return flags
+    taking = [directory for directory in dirs.directories if directory.takes_replicas]
+    closed = len(dirs.directories) - len(taking)
+    total = [directory.total_bytes or 0 for directory in taking]
+    used = [(directory.total_bytes or 0) - (directory.usable_bytes or 0) for directory in taking]
+    room = [max(of.free_bytes, 0) for of in rooms]
+    return {**flags, "room": room + [0] * closed, "disk_total": total, "disk_used": used}
 
 
 def _broker_states(

@@ -87,13 +87,14 @@ def constraint_regressions(moves: Sequence[Move], snapshot: SnapshotFolder) -> l
     """Return a message for each regression: fewer racks, fewer replicas, fewer replicas than min.insync.replicas.
 
     Producers with acks=all fail in the last case. One more for each broker that will lead every partition of a topic,
-    and for each that is to receive more bytes than it has room for, come first.
+    for each that will hold far more replicas than the others of its rack, and for each disk that becomes too full, come
+    first.
     """
     racks = {row["broker"]: row["rack"] for row in snapshot.brokers.to_pylist()}
     min_isr = min_isr_by_topic(snapshot.partitions)
     return [
         *_leader_regressions(moves, snapshot),
-        *_room_regressions(moves, snapshot),
+        *_load_regressions(moves, snapshot),
         *(sentence for move in moves for sentence in _move_regressions(move, racks, min_isr.get(move.topic))),
     ]
 
@@ -113,18 +114,38 @@ def _leader_regressions(moves: Sequence[Move], snapshot: SnapshotFolder) -> Iter
             yield f"Broker {leaders[0]} will be the preferred leader of all {len(leaders)} partitions of {topic}."
 
 
-def _room_regressions(moves: Sequence[Move], snapshot: SnapshotFolder) -> Iterator[str]:
-    """Yield a message for each broker that is to receive more bytes than its log directories have room for."""
-    into = Counter[int]()
+def _load_regressions(moves: Sequence[Move], snapshot: SnapshotFolder) -> Iterator[str]:
+    """Yield a message for each broker that the plan makes much fuller than the others of its rack, or a disk too full.
+
+    On several log directories, the fullest volume is looked at as if all that comes went there.
+    """
+    added, into = Counter[int](), Counter[int]()
     for move in moves:
+        added.update(move.adding)
+        added.subtract(move.removing)
         into.update(dict.fromkeys(move.adding, move.size_bytes or 0))
-    for row in snapshot.brokers.sort_by("broker").select(["broker", "usable_bytes"]).to_pylist():
-        coming, room = into[row["broker"]], row["usable_bytes"]
-        if room is not None and coming > room:
-            yield (
-                f"Broker {row['broker']} is to receive {format_bytes(coming)} and has {format_bytes(room)} free: what "
-                "does not fit is not moved; free some, or exclude the broker."
-            )
+        into.subtract(dict.fromkeys(move.removing, move.size_bytes or 0))
+    rows = snapshot.brokers.sort_by("broker").to_pylist()
+    flat = pc.list_flatten(snapshot.partitions["replicas"])
+    held = Counter({row["values"]: row["counts"] for row in pc.value_counts(flat).to_pylist()})
+    for row in rows:
+        broker, peers = row["broker"], [peer for peer in rows if peer["rack"] == row["rack"] and _takes_replicas(peer)]
+        after = held[broker] + added[broker]
+        mean = sum(held[peer["broker"]] + added[peer["broker"]] for peer in peers) / max(len(peers), 1)
+        if added[broker] > 0 and after > _FAR_ABOVE_MEAN * mean:
+            where = "of all brokers" if row["rack"] is None else f"of rack {row['rack']}"
+            yield f"Broker {broker} will hold {counted(after, 'replica')}: the mean {where} is {mean:.0f}."
+        parts = [
+            (round(100 * (used + into[broker]) / total), total)
+            for total, used in zip(row["disk_total"] or (), row["disk_used"] or (), strict=True)
+            if into[broker] > 0 and used + into[broker] > _FULL_DISK * total > 0
+        ]
+        for percent, total in sorted(parts, reverse=True)[:1]:
+            yield f"A disk of broker {broker} may become {percent} % full: it has {format_bytes(total)}."
+
+
+def _takes_replicas(row: Mapping[str, Any]) -> bool:
+    return row["state"] in ("live", "new") and not row["cordoned"]
 
 
 def _move_regressions(move: Move, racks: Mapping[int, str | None], min_isr: int | None) -> Iterator[str]:
@@ -142,6 +163,9 @@ def _count_racks(replicas: Assignment, racks: Mapping[int, str | None]) -> int:
     """Return the number of racks that hold the replicas; a broker without a rack counts as a rack of its own."""
     return len({racks.get(broker) or broker for broker in replicas})
 
+
+#: A broker with more than this times the mean replicas of its rack is named, and a disk that is fuller than that part.
+_FAR_ABOVE_MEAN, _FULL_DISK = 1.5, 0.85
 
 #: Partitions of a topic from which on it is worth saying that one broker will lead all.
 _FEW_PARTITIONS = 4

@@ -45,8 +45,10 @@ from kafka_steward.planning.checker.leaders import (
     replicas_by_topic,
     topic_leader_problems,
 )
+from kafka_steward.planning.checker.room import NO_LIMIT, RoomLeft, room_left, room_problems
 from kafka_steward.planning.checker.rules import (
     LEADERLESS,
+    NO_ROOM,
     CheckContext,
     build_context,
     count_available_brokers,
@@ -123,20 +125,23 @@ def check(snapshot: SnapshotFolder, plan: PlanFolder, *, proven: bool = True) ->
     priced = add_prices(snapshot, plan.rows, plan.proof) if proven and not problems else plan.proof
     # Without prices, `check_topics` does not ask whether a topic may do with fewer moves.
     proof = priced if proven else {**plan.proof, "prices": {}}
+    room = room_left(snapshot.brokers, plan.rows)
     findings: Findings = combine_findings([
-        check_topics(snapshot.brokers, partitions, moves_from_rows(rows), rows, proof)
+        check_topics(snapshot.brokers, partitions, moves_from_rows(rows), rows, proof, room=room)
         for partitions, rows in _parts_of_topics(snapshot.partitions, plan.rows)
     ])  # fmt: skip
     judged = verdict(snapshot.brokers, proof, replace(findings, problems=problems + findings.problems))
     countable = proven and promises_evenness(proof) and len(snapshot.partitions) <= MAX_EXCHANGE_ROWS
-    return replace(judged, left=_count_left_exchanges(snapshot, plan, findings.counts)) if countable else judged
+    return replace(judged, left=_count_left_exchanges(snapshot, plan, findings.counts, room)) if countable else judged
 
 
-def _count_left_exchanges(snapshot: SnapshotFolder, plan: PlanFolder, counts: LeaderCounts) -> LeftExchanges:
+def _count_left_exchanges(
+    snapshot: SnapshotFolder, plan: PlanFolder, counts: LeaderCounts, room: RoomLeft
+) -> LeftExchanges:
     """Return what exchanges within a partition would improve, given the counts of all topics."""
     parts = []
     for partitions, rows in _parts_of_topics(snapshot.partitions, plan.rows):
-        context = build_context(snapshot.brokers, partitions, plan.proof)
+        context = build_context(snapshot.brokers, partitions, plan.proof, room)
         parts.append((replicas_by_topic(moves_from_rows(rows), context), context))
     pairs: Counter[Assignment] = Counter()
     for topics, _ in parts:
@@ -166,10 +171,19 @@ def _topics_between(table: pa.Table, first: str | None, following: str | None) -
 
 
 def check_topics(
-    brokers: pa.Table, partitions: pa.Table, moves: Sequence[Move], rows: pa.Table, proof: Mapping[str, Any]
+    brokers: pa.Table,
+    partitions: pa.Table,
+    moves: Sequence[Move],
+    rows: pa.Table,
+    proof: Mapping[str, Any],
+    *,
+    room: RoomLeft = NO_LIMIT,
 ) -> Findings:
-    """Check the moves of some whole topics; `partitions` are all those of the topics, `rows` the moves as a table."""
-    context = build_context(brokers, partitions, proof)
+    """Check the moves of some whole topics; `partitions` are all those of the topics, `rows` the moves as a table.
+
+    `room` is what the whole plan leaves.
+    """
+    context = build_context(brokers, partitions, proof, room)
     twice = [str(name) for name, times in Counter(move.topic_partition for move in moves).items() if times > 1]
     problems = [f"{name} is in the plan twice." for name in twice[:1]]
     for move in moves:
@@ -208,7 +222,6 @@ def verdict(brokers: pa.Table, proof: Mapping[str, Any], findings: Findings) -> 
     if proof.get("operation") not in EVEN_OPERATIONS:
         return PlanVerdict(not problems, problems)
     if options.get("balance") == "bytes":
-        problems += disk_space_problems(findings.loads, brokers)
         return PlanVerdict(
             not problems, problems, tuple(tolerance_gaps(findings.loads, brokers, options, findings.moved_bytes))
         )
@@ -225,6 +238,11 @@ def _evenness_verdict(
     held, placed = (np.array(list(count.values())) for count in (evenness.held, evenness.placed))
     totals = ReplicaTotals(held, placed, evenness.factors)
     uneven = evenness.uneven + cluster_violations(constraints, totals)
+    if proof.get("limited_by_room"):
+        message = (
+            "Room limits the plan; that no other is more even or moves less within the room there is, is not proven."
+        )
+        return PlanVerdict(not problems, problems, (message,))
     # A budget explains an uneven cluster, but nothing then proves that the plan is the best within it.
     if uneven and (options.get("max_moves") or options.get("max_bytes")):
         message = "A plan within a budget leaves the cluster uneven; that no other leaves less to do is not proven."
@@ -246,7 +264,8 @@ def snapshot_problems(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[s
     largest = pc.max(snapshot.partitions["target_rf"]).as_py() or 0
     if _largest_factor(proof) not in (None, largest):
         problems.append(f"The proof says largest_factor = {_largest_factor(proof)}; the snapshot says {largest}.")
-    return problems + order_problems(snapshot.partitions, rows, proof)
+    problems += order_problems(snapshot.partitions, rows, proof)
+    return problems + list(room_problems(snapshot.brokers, snapshot.partitions, rows, proof))
 
 
 def _largest_factor(proof: Mapping[str, Any]) -> int | None:
@@ -303,7 +322,7 @@ def order_problems(partitions: pa.Table, rows: pa.Table, proof: Mapping[str, Any
 
 
 #: Reasons for which an even plan lists a partition as left out even if it has the right number of replicas.
-_LEFT_OUT = LEADERLESS | {"too_few_brokers", "out_of_sync"}
+_LEFT_OUT = LEADERLESS | {"too_few_brokers", "out_of_sync", NO_ROOM}
 
 
 def _completeness_problems(moves: Sequence[Move], context: CheckContext) -> Iterator[str]:
@@ -466,21 +485,17 @@ def _topic_partitions(table: pa.Table) -> Iterator[TopicPartition]:
 
 @dataclass(frozen=True)
 class DiskLoads:
-    """Bytes per broker id: `before` without lost replicas, `after`, and incoming (`into`).
-
-    `lost` bytes must be copied again, whatever the plan.
-    """
+    """Bytes per broker id: `before` without lost replicas, and `after`. `lost` bytes are copied again in any case."""
 
     before: dict[int, int]
     after: dict[int, int]
-    into: dict[int, int]
     lost: int
 
 
 def disk_loads(context: CheckContext, moves: Sequence[Move]) -> DiskLoads:
     """Return the loads of some topics."""
     new = {move.topic_partition: move for move in moves}
-    before, after, into = Counter[int](), Counter[int](), Counter[int]()
+    before, after = Counter[int](), Counter[int]()
     lost = 0
     for name, part in context.partitions.items():
         size, move = part.size or 0, new.get(name)
@@ -488,18 +503,9 @@ def disk_loads(context: CheckContext, moves: Sequence[Move]) -> DiskLoads:
         before.update(dict.fromkeys(alive, size))
         after.update(dict.fromkeys(context.alive_replicas(move.after, part) if move else alive, size))
         if move:
-            into.update(dict.fromkeys(sorted(move.adding), size))
             # Each replica that the partition lacks takes a copy of all its bytes.
             lost += size * max(len(move.after) - len(alive), 0)
-    return DiskLoads(dict(before), dict(after), dict(into), lost)
-
-
-def disk_space_problems(loads: DiskLoads, brokers: pa.Table) -> Iterator[str]:
-    """Yield a problem for each broker that would receive more bytes than it has room for."""
-    for row in brokers.to_pylist():
-        room, coming = row["usable_bytes"], loads.into.get(row["broker"], 0)
-        if room is not None and coming > room:
-            yield f"Broker {row['broker']} would receive {coming} bytes and has room for {room}."
+    return DiskLoads(dict(before), dict(after), lost)
 
 
 def tolerance_gaps(loads: DiskLoads, brokers: pa.Table, options: Mapping[str, Any], moved_bytes: int) -> Iterator[str]:

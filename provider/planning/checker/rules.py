@@ -29,9 +29,12 @@ from kafka_steward.assignment import (
     only_reorders,
 )
 from kafka_steward.planning.checker.constraints import BrokerConstraints
+from kafka_steward.planning.checker.room import NO_LIMIT, RoomLeft
 from kafka_steward.service_topics import INTERNAL_TOPICS
 
 _REASONS = frozenset(reason.value for reason in MoveReason)
+#: The reason of partitions that no broker has room for.
+NO_ROOM = "no_room"
 #: Why a partition must stay unchanged, as a clause, by the word that a proof uses for the reason.
 _STAYS = {
     "in_flight": "a reassignment of it is in flight.",
@@ -42,6 +45,7 @@ _STAYS = {
     "below_min_isr": "it would have fewer replicas than min.insync.replicas, and fewer than it has.",
     "too_few_brokers": "it is to have more replicas than there are brokers for it.",
     "out_of_sync": "a live replica of it is out of sync, for which Kafka would wait.",
+    NO_ROOM: "no broker has room for what it lacks.",
 }
 #: The reasons of partitions that nothing can be copied from.
 LEADERLESS = frozenset({"all_replicas_lost", "no_leader"})
@@ -76,6 +80,8 @@ class CheckContext:
     rack: Mapping[int, str | None]
     proof: Mapping[str, Any]
     cordoned: frozenset[int] = frozenset()
+    #: The room on the brokers once the plan has been carried out.
+    room: RoomLeft = NO_LIMIT
 
     @property
     def operation(self) -> str:
@@ -91,6 +97,12 @@ class CheckContext:
     def pinned(self) -> frozenset[str]:
         """The partitions that the options keep unchanged, as `topic-number`."""
         return frozenset(self.options.get("pin") or ())
+
+    @cached_property
+    def without_room(self) -> frozenset[TopicPartition]:
+        """The partitions of which the proof says that no broker has room for what they lack."""
+        rows = self.proof.get("unplaced") or ()
+        return frozenset(TopicPartition(row["topic"], row["partition"]) for row in rows if row["reason"] == NO_ROOM)
 
     @cached_property
     def given_targets(self) -> Mapping[TopicPartition, Assignment]:
@@ -128,8 +140,10 @@ class CheckContext:
         return tuple(broker for broker in replicas if self.state.get(broker) not in gone and broker not in part.offline)
 
 
-def build_context(brokers: pa.Table, partitions: pa.Table, proof: Mapping[str, Any]) -> CheckContext:
-    """Return the context of a check, given a snapshot's tables and a plan's proof."""
+def build_context(
+    brokers: pa.Table, partitions: pa.Table, proof: Mapping[str, Any], room: RoomLeft = NO_LIMIT
+) -> CheckContext:
+    """Return the context of a check, given a snapshot's tables, a plan's proof and the room that the plan leaves."""
     parts = {}
     for row in partitions.to_pylist():
         parts[TopicPartition(row["topic"], row["partition"])] = SnapshotPartition(
@@ -148,7 +162,8 @@ def build_context(brokers: pa.Table, partitions: pa.Table, proof: Mapping[str, A
     rows = brokers.to_pylist()
     state = {row["broker"]: row["state"] for row in rows}
     racks = {row["broker"]: row["rack"] for row in rows}
-    return CheckContext(parts, state, racks, proof, frozenset(row["broker"] for row in rows if row["cordoned"]))
+    cordoned = frozenset(row["broker"] for row in rows if row["cordoned"])
+    return CheckContext(parts, state, racks, proof, cordoned, room)
 
 
 def promises_evenness(proof: Mapping[str, Any]) -> bool:
@@ -178,6 +193,7 @@ def hold_reasons(name: TopicPartition, context: CheckContext) -> list[str]:
         "out_of_sync": _lags(part, context),
         "below_min_isr": context.operation == Operation.SET_REPLICATION_FACTOR.value
         and bool(below_min_isr_reason(len(part.replicas), count_replicas_due(name, context), part.min_isr)),
+        NO_ROOM: name in context.without_room and lacks_room(name, context),
     }
     return [word for word, true in holds.items() if true]
 
@@ -195,6 +211,20 @@ def _lags(part: SnapshotPartition, context: CheckContext) -> bool:
     """Return whether an even plan leaves the partition alone because a replica on a usable broker is out of sync."""
     behind = frozenset(part.replicas) - part.isr - part.offline
     return promises_evenness(context.proof) and bool(part.isr and behind & context.in_use)
+
+
+def lacks_room(name: TopicPartition, context: CheckContext) -> bool:
+    """Return whether, with the plan's other moves, too few brokers have room for the replicas that a partition lacks.
+
+    Racks do not count: a replica goes to a broker that breaks the rack rule before it goes to none.
+    """
+    part, size = context.partitions[name], context.partitions[name].size
+    if target := context.given_targets.get(name):
+        return any(not context.room.surely_takes(broker, size) for broker in set(target) - set(part.replicas))
+    due = part.target_rf if promises_evenness(context.proof) else count_replicas_due(name, context)
+    lacks = due - len(context.in_use.intersection(part.replicas) - part.offline)
+    able = context.receivers.difference(part.replicas, part.offline)
+    return lacks > sum(context.room.surely_takes(broker, size) for broker in able)
 
 
 def _takes_part(topic: str, options: Mapping[str, Any]) -> bool:
@@ -315,12 +345,14 @@ def _check_leader(move: Move, part: SnapshotPartition, kept: Assignment) -> Iter
 def _check_rack_spread(move: Move, kept: Assignment, context: CheckContext) -> Iterator[str]:
     """Check that no added replica would fill the racks more evenly on another usable broker.
 
-    A broker without a rack shares a rack with no replica, and so is always as good as an empty rack.
+    A broker without a rack shares a rack with no replica, and so is always as good as an empty rack. Brokers that may
+    have no room for the replica do not count.
     """
     if not context.options.get("rack_aware", True):
         return
     filled = Counter(rack for broker in move.after if (rack := context.rack.get(broker)) is not None)
-    free = context.receivers - set(move.after) - context.partitions[move.topic_partition].offline
+    others = context.receivers - set(move.after) - context.partitions[move.topic_partition].offline
+    free = {broker for broker in others if context.room.surely_takes(broker, move.size_bytes)}
     for broker in sorted(set(move.after) - set(kept)):
         here = context.rack.get(broker)
         for free_broker in sorted(free):
@@ -419,7 +451,7 @@ def rack_repair_problems(moves: Sequence[Move], brokers: pa.Table, context: Chec
     for name, part in context.partitions.items():
         move, due = planned.get(name), count_crowded_replicas(part.replicas, part, constraints)
         if move is None:
-            if due and whole and not hold_reasons(name, context):
+            if due and whole and name not in context.without_room and not hold_reasons(name, context):
                 yield f"{name}: its replicas are not spread over the racks as they could be, and it does not move."
         elif not due:
             yield f"{name}: it breaks no rack rule, and moves."

@@ -28,19 +28,24 @@ from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.storage import Folder
 
 _INTS = pa.list_(pa.int32())
+_BYTES = pa.list_(pa.int64())
 _BATCH_ROWS = 100_000
 
 #: `state` is one of live, failed, draining, down, new. A dead broker is failed if a heal is to replace it, else down. A
 #: broker that is down receives nothing, and a partition that gets a replica elsewhere gives up its replica there. A
 #: `cordoned` broker keeps its replicas and receives none (KIP-1066). A live one of which a log directory has failed is
-#: `disk_failed`: see `spared_brokers`. A nullable column may be absent, which means unknown.
+#: `disk_failed`: see `spared_brokers`. `room` has the bytes that each of its log directories may still receive before
+#: less than `min_free` of its volume is free, `disk_total` the size of that volume and `disk_used` what is used of it.
+#: A nullable column may be absent, which means unknown.
 SNAPSHOT_BROKERS = pa.schema(
     [
         pa.field("broker", pa.int32(), nullable=False),
         pa.field("rack", pa.string()),
         pa.field("state", pa.string(), nullable=False),
         pa.field("capacity", pa.float64()),
-        pa.field("usable_bytes", pa.int64()),
+        pa.field("room", _BYTES),
+        pa.field("disk_total", _BYTES),
+        pa.field("disk_used", _BYTES),
         pa.field("cordoned", pa.bool_()),
         pa.field("disk_failed", pa.bool_()),
     ]

@@ -168,6 +168,10 @@ def _is_list_of_ids(value: Any) -> bool:
     return isinstance(value, list) and all(map(_is_count, value))
 
 
+def _is_list_of_sizes(value: Any) -> bool:
+    return isinstance(value, list) and all(_is_count(size, most=2**63 - 1) for size in value)
+
+
 _IDS = "a list of broker ids, which are numbers"
 _COUNT, _SIZE = "a whole number from 0 to 2147483647", "a whole number from 0"
 _ENTRY: Mapping[str, _Kind] = {
@@ -190,7 +194,7 @@ _BROKER: Mapping[str, _Kind] = {
     "rack": _Kind(_is_text, 'text, such as "1"'),
     "state": _Kind(_is_text, "text"),
     "capacity": _Kind(_is_number, "a number"),
-    "usable_bytes": _Kind(partial(_is_count, most=2**63 - 1), _SIZE),
+    "room": _Kind(_is_list_of_sizes, "a list of bytes, one for each log directory"),
     "cordoned": _Kind(lambda value: isinstance(value, bool), "true or false"),
     "disk_failed": _Kind(lambda value: isinstance(value, bool), "true or false"),
 }

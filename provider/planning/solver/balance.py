@@ -56,6 +56,7 @@ from kafka_steward.planning.solver.problem import (
     positions_in,
     rows_that_lag,
 )
+from kafka_steward.planning.solver.room import Choices, RoomRules, Steps, choose_within_room
 
 #: The note of a proof if fair shares are out of reach.
 NEAREST_NOTE = "Not every floor and ceiling can be met at once with these brokers; the plan comes nearest."
@@ -116,7 +117,66 @@ ChooseLeaders = Callable[[Ints, Replicas, list[LeaderBounds]], tuple[Ints, str]]
 
 def balance_replicas(problem: Problem) -> CandidatePlan:
     """Return new assignments of all rows that make every topic and the whole cluster even, by the fewest moves."""
+    if problem.room_rules is not None:
+        return _balance_within_room(problem, problem.room_rules)
     return balance_with_placement(problem, min_cost_placement, balanced_leaders)
+
+
+def _balance_within_room(problem: Problem, rules: RoomRules) -> CandidatePlan:
+    """Return new assignments that come nearest to even ones within the room there is, by the fewest moves then.
+
+    The rack rule gives way before a partition lacks a replica.
+    """
+    setup = BalanceSetup.of(problem)
+    if len(setup.planned) == 0:
+        return balance_with_placement(problem, min_cost_placement, balanced_leaders)
+    to_place, bounds = setup.to_place, setup.bounds
+    rows, brokers = len(to_place.topic), len(problem.brokers)
+    hold, leads = np.zeros((2, rows, brokers), bool)
+    hold[to_place.row, to_place.broker] = True
+    leads[to_place.row[to_place.leads], to_place.broker[to_place.leads]] = True
+    lacks = np.maximum(to_place.factor - hold.sum(axis=1), 0)
+    groups = bounds.rack[0].shape[1]
+    choices = Choices(
+        size=to_place.size,
+        wanted=to_place.factor,
+        may=hold | problem.brokers.receivers,
+        hold=hold,
+        may_stay=lacks > 0,
+        missing=lacks,
+        gives=np.zeros_like(hold),
+        goals=[
+            [_steps_off(np.arange(rows)[:, None] * groups + to_place.group, bounds.rack, rows)],
+            [
+                _steps_off(to_place.topic[:, None] * brokers + np.arange(brokers), bounds.cell, rows),
+                _steps_off(np.broadcast_to(np.arange(brokers), hold.shape), bounds.broker, rows),
+            ],
+        ],
+        leads=leads,
+    )
+
+    def place() -> Bools:
+        placed = min_cost_placement(to_place, bounds)
+        on = np.zeros_like(hold)
+        on[placed.row, placed.broker] = True
+        return on
+
+    chosen = choose_within_room(choices, place, problem.brokers.rooms, rules)
+    stays = np.zeros(len(problem.rows), bool)
+    stays[setup.planned[chosen.left]] = True
+    row, broker = np.nonzero(chosen.on[~chosen.left])
+    within = Placement(row, broker, int((chosen.on & ~hold).sum()), within_bounds=False)
+    return balance_with_placement(replace(problem, no_room=stays), lambda *_: within, balanced_leaders)
+
+
+def _steps_off(group: Ints, bounds: tuple[Ints, Ints], most: int) -> Steps:
+    """Return steps that gain up to the fewest, cost nothing up to the most, and cost one each beyond."""
+    low, high = (bound.ravel() for bound in bounds)
+    return Steps(
+        group,
+        np.column_stack([low, high - low, np.full_like(low, most)]),
+        np.broadcast_to([-1, 0, 1], (len(low), 3)),
+    )
 
 
 def balance_with_placement(
@@ -220,6 +280,8 @@ def _balance_dispositions(problem: Problem, usable: Bools) -> Ints:
     disposition = held_dispositions(problem)
     disposition[(disposition == Disposition.UNTOUCHED) & rows_that_lag(problem)] = Disposition.OUT_OF_SYNC
     disposition[disposition == Disposition.UNTOUCHED] = Disposition.PLANNED
+    if problem.no_room is not None:
+        disposition[problem.no_room] = Disposition.NO_ROOM
     room = np.full(len(rows), int(brokers.receivers.sum()))
     np.add.at(room, rows.row, (usable & ~brokers.receivers)[rows.broker])
     disposition[(disposition == Disposition.PLANNED) & (rows.target_rf > room)] = Disposition.TOO_FEW_BROKERS

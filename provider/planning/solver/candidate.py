@@ -33,6 +33,7 @@ from kafka_steward.planning.solver.problem import (
     positions_in,
     sum_by,
 )
+from kafka_steward.planning.solver.room import Choices, RoomRules, choose_within_room
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,9 @@ def apply_reassignment(problem: Problem) -> CandidatePlan:
     rows, brokers = problem.rows, problem.brokers
     targets = _find_targets(rows, parse_reassignment(problem.options.reassignment))
     disposition = _given_dispositions(problem, targets)
+    if problem.room_rules is not None:
+        lacking = _given_without_room(problem, targets, disposition, problem.room_rules)
+        disposition[lacking] = Disposition.NO_ROOM
     planned = np.flatnonzero(disposition == Disposition.PLANNED)
     index = {int(broker): at for at, broker in enumerate(brokers.ids)}
     row, broker = [], []
@@ -140,6 +144,38 @@ def _given_dispositions(problem: Problem, targets: Mapping[int, Assignment]) -> 
             lost = leaderless[at] != Disposition.UNTOUCHED and not only_reorders(held, target)
             disposition[at] = leaderless[at] if lost else Disposition.PLANNED
     return disposition
+
+
+def _given_without_room(
+    problem: Problem, targets: Mapping[int, Assignment], disposition: Ints, rules: RoomRules
+) -> Ints:
+    """Return the rows for whose new replicas there is no room, as few replicas as can be."""
+    rows, brokers = problem.rows, problem.brokers
+    at = np.flatnonzero(disposition == Disposition.PLANNED)
+    names = [frozenset(targets[row]) for row in at.tolist()]
+    target = np.array([[int(broker) in name for broker in brokers.ids] for name in names], bool)
+    hold = np.zeros((len(rows), len(brokers)), bool)
+    hold[rows.row, rows.broker] = True
+    may = target & ~hold[at]
+    adds = may.sum(axis=1)
+    lost = np.zeros_like(hold)
+    lost[rows.row[rows.lost], rows.broker[rows.lost]] = True
+    chosen = choose_within_room(
+        Choices(
+            size=rows.size[at],
+            wanted=adds,
+            may=may,
+            hold=np.zeros_like(may),
+            may_stay=adds > 0,
+            missing=adds,
+            gives=(hold & ~lost)[at] & ~target & brokers.usable,
+            goals=(),
+        ),
+        lambda: may,
+        brokers.rooms,
+        rules,
+    )
+    return at[chosen.left]
 
 
 def _replicas(problem: Problem, row: int) -> Assignment:

@@ -35,6 +35,7 @@ from kafka_steward.planning.solver.problem import (
     rows_that_lag,
     sum_by,
 )
+from kafka_steward.planning.solver.room import sure_room
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,12 @@ def _movable_replicas(problem: Problem, first: CandidatePlan) -> Bools:
     return np.asarray(free[first.row] & ~first.added, bool)
 
 
+def _free_for(rooms: Sequence[int] | None, largest: int) -> float:
+    if rooms is None:
+        return float(2**62)
+    return rooms[0] if len(rooms) == 1 else sure_room(rooms, min(largest, max(rooms, default=0)))
+
+
 class _DiskBalance:
     """The state of the loop: loads, the current broker of each replica, and the brokers that can do no more."""
 
@@ -180,7 +187,10 @@ class _DiskBalance:
         self.problem, self.band, self.rack, self.row = problem, band, brokers.rack, first.row
         self.size, self.broker = problem.rows.size[first.row], first.broker.copy()
         self.load, self.lower, self.upper = band.load.copy(), band.lower, band.upper
-        self.free = brokers.free_bytes.astype(np.float64)
+        # On several log directories, as much as fits whichever of them the others went to.
+        largest = int(self.size.max(initial=0))
+        self.free = np.array([_free_for(rooms, largest) for rooms in brokers.rooms])
+        np.subtract.at(self.free, first.broker[first.added], self.size[first.added])
         self.sharing = brokers.receivers
         self.blocked = ~self.sharing
         self.holds = np.zeros((int(first.row.max(initial=-1)) + 1, len(brokers)), bool)

@@ -49,9 +49,12 @@ from kafka_steward.planning.solver.problem import (
     held_dispositions,
     is_pair_in,
 )
+from kafka_steward.planning.solver.room import Choices, RoomRules, Steps, choose_within_room
 
 #: The most arcs for the heights of the brokers' loads. More replicas share steps of several.
 _MAX_LEVEL_ARCS = 1_000_000
+#: The replicas of a topic that a broker may have beyond the ceiling, at a price that rises from one to the next.
+_OVER_CEILING = (1, 1, 2, 4, 8, 16, UNLIMITED)
 
 
 @dataclass(frozen=True)
@@ -158,21 +161,22 @@ class _MissingReplicas:
     @cached_property
     def held_brokers(self) -> Bools:
         """A mask of the brokers on which each incomplete row keeps a replica."""
-        return self._broker_mask(self.kept)
+        return self.broker_mask(self.kept)
 
     @cached_property
     def lost_brokers(self) -> Bools:
         """A mask of the brokers on which each incomplete row has a lost replica, where Kafka accepts no second one."""
-        return self._broker_mask(self.problem.rows.lost)
+        return self.broker_mask(self.problem.rows.lost)
 
     @cached_property
     def open_brokers(self) -> Bools:
         """A mask of the brokers on which each incomplete row may place a replica."""
         grows = ~self.shrinks[self.incomplete_rows][:, None]
-        able = self._broker_mask(self.optional) | (grows & self.problem.brokers.receivers)
+        able = self.broker_mask(self.optional) | (grows & self.problem.brokers.receivers)
         return able & ~self.held_brokers & ~self.lost_brokers
 
-    def _broker_mask(self, which: Bools) -> Bools:
+    def broker_mask(self, which: Bools) -> Bools:
+        """Return a mask of the brokers of each incomplete row's replicas in `which`."""
         rows = self.problem.rows
         table = np.zeros((len(rows), len(self.problem.brokers)), bool)
         table[rows.row[which], rows.broker[which]] = True
@@ -188,7 +192,10 @@ def fill_missing(problem: Problem, others: OtherShards | None = None) -> Candida
     """Return new assignments of a shard. Without `others`, it is the only one."""
     need, rows = _find_missing(problem), problem.rows
     view = OtherShards(need.totals, 0) if others is None else others
-    row, broker = _place_missing(need, view)
+    if problem.room_rules is not None:
+        need, row, broker = _place_within_room(need, view, problem.room_rules)
+    else:
+        row, broker = _place_missing(need, view)
     # A replica "added" on a broker that already has one is kept: it is neither lost nor added.
     stays = ~need.kept & is_pair_in(rows.row, rows.broker, row, broker) & need.shrinks[rows.row]
     new = ~need.shrinks[row]
@@ -353,6 +360,44 @@ def _place_missing(need: _MissingReplicas, others: OtherShards) -> tuple[Ints, I
     return need.incomplete_rows[index[order]], broker[order]
 
 
+def _place_within_room(
+    need: _MissingReplicas, others: OtherShards, rules: RoomRules
+) -> tuple[_MissingReplicas, Ints, Ints]:
+    """Return row and broker of every replica to add that there is room for, and the need without the rows that stay.
+
+    The rack rule, which the flow keeps, gives way here before a replica is not placed.
+    """
+    rows, at = need.problem.rows, need.incomplete_rows
+    if len(at) == 0:
+        return need, *_place_missing(need, others)
+    flow = _FillFlow(need, others)
+    leaves = ~need.kept & ~rows.lost & need.problem.brokers.usable[rows.broker] & ~need.optional
+    choices = Choices(
+        size=rows.size[at],
+        wanted=need.missing[at],
+        may=need.open_brokers,
+        hold=need.broker_mask(need.optional),
+        may_stay=~need.shrinks[at],
+        missing=np.where(need.shrinks, 0, need.missing)[at],
+        gives=need.broker_mask(leaves),
+        goals=flow.goals(),
+    )
+
+    def place() -> Bools:
+        on = np.zeros(choices.may.shape, bool)
+        on[flow.solve()] = True
+        return on
+
+    chosen = choose_within_room(choices, place, need.problem.brokers.rooms, rules)
+    stays = at[chosen.left]
+    missing, disposition = need.missing.copy(), need.disposition.copy()
+    missing[stays], disposition[stays] = 0, Disposition.NO_ROOM
+    index, broker = np.nonzero(chosen.on & ~chosen.left[:, None])
+    bound = need.bound - int(need.missing[stays].sum())
+    # The masks of `need` are of all rows that missed replicas; only what stands below is read from now on.
+    return replace(need, missing=missing, disposition=disposition, bound=bound), at[index], broker
+
+
 def _rack_room(need: _MissingReplicas) -> tuple[Ints, Ints]:
     """Return the replicas that each incomplete row may add per group, and how many of them come first.
 
@@ -420,16 +465,47 @@ class _FillFlow:
         net = self.net
         net.add_supply(net.part, self.need.missing[self.need.incomplete_rows])
         net.add_supply(net.sink, -self.need.missing_count)
-        for rooms, cost in ((self.first, 0), (self.most - self.first, self.last_place)):
+        for rooms, price in ((self.first, 0), (self.most - self.first, self.last_place)):
             row, group = np.nonzero(rooms)
-            net.add_arcs(net.part[row], net.share[row, group], rooms[row, group], cost)
+            net.add_arcs(net.part[row], net.share[row, group], rooms[row, group], price)
         self._add_replica_arcs()
         self._add_cell_arcs()
         # Each further replica on a broker costs the height of its load, so that the lowest brokers get them.
         broker, step = np.nonzero(np.broadcast_to(self.able[:, None], self.height_cost.shape))
-        over = np.where(self.level[broker] + step * self.step >= self.limit[broker], self.over_limit, 0)
-        net.add_arcs(net.broker[broker], net.sink, self.step, self.height_cost[broker, step] + over)
+        cost = self.height_cost + self._limit_cost()
+        net.add_arcs(net.broker[broker], net.sink, self.step, cost[broker, step])
         return self._decode_flow(net.solve())
+
+    def goals(self) -> list[list[Steps]]:
+        """Return the network's costs as steps: the rack rule, and then even topics and brokers."""
+        rows, groups, brokers = len(self.most), self.most.shape[1], len(self.brokers)
+        # A repair of the racks puts no replica where the rule is still broken.
+        beyond = 0 if self.need.problem.options.balance == "racks" else self.need.missing_count
+        many = np.full_like(self.most, beyond)
+        racks = Steps(
+            np.arange(rows)[:, None] * groups + self.need.broker_groups,
+            np.stack([self.first, self.most - self.first, many], axis=-1).reshape(-1, 3),
+            np.broadcast_to([0, 1, 1000], (rows * groups, 3)),
+        )
+        room = self.room[self.topics].ravel()
+        over = np.array([*_OVER_CEILING[:-1], self.need.missing_count])
+        cells = Steps(
+            self.net.topic[:, None] * brokers + np.arange(brokers),
+            np.column_stack([room, np.broadcast_to(over, (len(room), len(over)))]),
+            np.broadcast_to(np.arange(len(over) + 1) * self.over_ceiling, (len(room), len(over) + 1)),
+        )
+        loads = Steps(
+            np.broadcast_to(np.arange(brokers), (rows, brokers)),
+            np.full_like(self.height_cost, self.step),
+            self.height_cost + self._limit_cost(),
+        )
+        return [[racks], [cells, loads]]
+
+    def _limit_cost(self) -> Ints:
+        """Return what each step of each broker's load costs beyond its height: above the limit the same."""
+        steps = np.arange(self.height_cost.shape[1]) * self.step
+        above = self.level[:, None] + steps >= self.limit[:, None]
+        return np.where(above, self.over_limit, 0)
 
     def _add_replica_arcs(self) -> None:
         """Add arcs for the missing replicas: by pools where these are exact, else directly to each open broker."""
@@ -457,7 +533,7 @@ class _FillFlow:
         missing = np.zeros(len(self.topics), np.int64)
         np.add.at(missing, self.net.topic, self.need.missing[self.need.incomplete_rows])
         # A topic may exceed its ceiling on a broker, at a price that grows with the excess.
-        for over, capacity in enumerate((1, 1, 2, 4, 8, 16, UNLIMITED), start=1):
+        for over, capacity in enumerate(_OVER_CEILING, start=1):
             # No broker gets more of a topic than the topic lacks.
             short = np.flatnonzero(room < missing[topic])
             self.net.add_arcs(tail[short], head[short], capacity, over * self.over_ceiling)

@@ -8,6 +8,7 @@ brokers reaches it. Any part of the plan therefore keeps all brokers busy, and l
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,7 @@ from kafka_steward.planning.options import Options
 from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.fair_shares import rack_spread_violated
 from kafka_steward.planning.solver.problem import STATES, Bools, Brokers, Ints, PartitionTable
+from kafka_steward.planning.solver.room import fits
 
 Floats = npt.NDArray[np.float64]
 _INTS = pa.list_(pa.int32())
@@ -126,21 +128,128 @@ class MoveQueue:
     into: Ints
 
 
-def order_plan(moves: pa.Table, options: Options) -> pa.Table:
+def order_plan(moves: pa.Table, brokers: Brokers, options: Options) -> pa.Table:
     """Return moves (see `MOVES`) as the rows of a plan: in order, with chunk and position."""
-    moves = moves.sort_by([("topic", "ascending"), ("partition", "ascending")]).combine_chunks()
-    adding = moves.column("adding").combine_chunks()
-    owner = np.repeat(np.arange(len(moves)), adding.value_lengths().to_numpy(False))
-    sizes = moves.column("bytes").fill_null(0).to_numpy()
-    names = ("in_sync", "out_of_sync", "source")
-    in_sync, out_of_sync, source = (moves.column(name).to_numpy().astype(np.int64) for name in names)
-    into = adding.flatten().to_numpy(False).astype(np.int64)
-    queue = MoveQueue(in_sync, out_of_sync, np.asarray(sizes), source, owner, into)
-    moves = moves.take(pa.array(start_order(queue, options)))
+    moves = _sort_by_name(moves)
+    order, _ = _order_within_room(moves, brokers, start_order(_move_queue(moves), options))
+    moves = moves.take(pa.array(order))
     number = np.arange(len(moves))
     moves = moves.append_column("chunk", pa.array(number // options.chunk_size, pa.int32()))
     moves = moves.append_column("position", pa.array(number % options.chunk_size, pa.int32()))
     return moves.select(PLAN.names).cast(PLAN)
+
+
+def brokers_without_room(moves: pa.Table, brokers: Brokers, options: Options) -> Bools:
+    """Return a mask of the brokers that some moves cannot get to in any order, for lack of room."""
+    moves = _sort_by_name(moves)
+    return _order_within_room(moves, brokers, start_order(_move_queue(moves), options))[1]
+
+
+def _sort_by_name(moves: pa.Table) -> pa.Table:
+    return moves.sort_by([("topic", "ascending"), ("partition", "ascending")]).combine_chunks()
+
+
+def _move_queue(moves: pa.Table) -> MoveQueue:
+    names = ("in_sync", "out_of_sync", "source")
+    in_sync, out_of_sync, source = (moves.column(name).to_numpy().astype(np.int64) for name in names)
+    owner, into = _flatten(moves.column("adding"))
+    return MoveQueue(in_sync, out_of_sync, _sizes(moves), source, owner, into)
+
+
+def _sizes(moves: pa.Table) -> Ints:
+    return np.asarray(moves.column("bytes").fill_null(0).to_numpy(), np.int64)
+
+
+def _flatten(column: pa.ChunkedArray) -> tuple[Ints, Ints]:
+    """Return the number of the list of each value, and the values."""
+    lists = column.combine_chunks()
+    owner = np.repeat(np.arange(len(lists)), lists.value_lengths().to_numpy(False))
+    return owner, lists.flatten().to_numpy(False).astype(np.int64)
+
+
+def _order_within_room(moves: pa.Table, brokers: Brokers, order: Ints) -> tuple[Ints, Bools]:
+    """Return the order in which the moves fit, as near to `order` as can be, and a mask of brokers that lack room.
+
+    A move that does not fit waits until enough has left its brokers; more urgent ones still come first.
+    """
+    size, urgency = _sizes(moves), moves.column("in_sync").to_numpy()
+    owner, into = _flatten(moves.column("adding"))
+    into = np.searchsorted(brokers.ids, into)
+    tight = [
+        broker
+        for broker in np.unique(into).tolist()
+        if not fits(brokers.rooms[broker], size[owner[into == broker]].tolist())
+    ]
+    rooms = {broker: list(brokers.rooms[broker] or ()) for broker in tight}
+    free = {broker: room[0] for broker, room in rooms.items() if len(room) == 1}
+    lacking = np.zeros(len(brokers), bool)
+    lacking[[broker for broker in tight if broker not in free]] = True
+    if not free:
+        return order, lacking
+    leaves, out_of = _flatten(moves.column("removing"))
+    arrives = _lists_of(owner, into, len(moves), free)
+    departs = _lists_of(leaves, np.searchsorted(brokers.ids, out_of), len(moves), free)
+    # If the moves do not fit in their order, those that leave a full broker come first.
+    makes_room = np.array([bool(brokers) for brokers in departs])
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    for tried in (order, np.lexsort((rank, ~makes_room, urgency))):
+        queue = _RoomQueue(size.tolist(), arrives, departs, dict(free))
+        ordered, later = queue.put_in_order(np.split(tried, np.flatnonzero(np.diff(urgency[tried])) + 1))
+        if not later:
+            return np.array(ordered, np.int64), lacking
+    lacking[queue.full_for(later)] = True
+    return order, lacking
+
+
+@dataclass(frozen=True)
+class _RoomQueue:
+    """The sizes of moves, the tight brokers to which they bring a replica and which they leave, and what is free."""
+
+    size: list[int]
+    arrives: list[list[int]]
+    departs: list[list[int]]
+    free: dict[int, int]
+
+    def put_in_order(self, parts: Sequence[Ints]) -> tuple[list[int], list[int]]:
+        """Return the moves in an order in which they fit, part after part, and the first ones that never do."""
+        ordered = list[int]()
+        for part in parts:
+            waiting = part.tolist()
+            while waiting:
+                placed, later = self.pass_through(waiting)
+                if not placed:
+                    return ordered, later
+                ordered += placed
+                waiting = later
+        return ordered, []
+
+    def pass_through(self, waiting: list[int]) -> tuple[list[int], list[int]]:
+        """Return the moves that fit, one after the other, and those that do not yet."""
+        placed, later = list[int](), list[int]()
+        for move in waiting:
+            if any(self.size[move] > self.free[broker] for broker in self.arrives[move]):
+                later.append(move)
+                continue
+            placed.append(move)
+            for broker in self.arrives[move]:
+                self.free[broker] -= self.size[move]
+            for broker in self.departs[move]:
+                self.free[broker] += self.size[move]
+        return placed, later
+
+    def full_for(self, moves: list[int]) -> list[int]:
+        """Return the brokers that have no room for some of the moves."""
+        return [broker for move in moves for broker in self.arrives[move] if self.size[move] > self.free[broker]]
+
+
+def _lists_of(move: Ints, broker: Ints, moves: int, among: Collection[int]) -> list[list[int]]:
+    """Return the brokers of each move that are `among` some."""
+    lists: list[list[int]] = [[] for _ in range(moves)]
+    for at, one in zip(move.tolist(), broker.tolist(), strict=True):
+        if one in among:
+            lists[at].append(one)
+    return lists
 
 
 def start_order(queue: MoveQueue, options: Options) -> Ints:

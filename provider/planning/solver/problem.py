@@ -27,6 +27,8 @@ from kafka_steward.planning.options import Options
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from kafka_steward.planning.solver.room import RoomRules
+
 Part = TypeVar("Part", bound="DataclassInstance")
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -51,7 +53,8 @@ class Brokers:
     state: tuple[str, ...]
     receivers: Bools
     capacity: tuple[Fraction, ...]
-    free_bytes: Ints
+    #: The bytes that each log directory may receive, None if they are not known.
+    rooms: tuple[tuple[int, ...] | None, ...]
     own_rack: bool
     known_rack: Ints
     cordoned: Bools
@@ -69,14 +72,14 @@ class Brokers:
         racks = sorted({row["rack"] for row in rows if row["rack"] is not None})
         numbers = [racks.index(row["rack"]) if row["rack"] is not None else -1 for row in rows]
         receivers = [row["state"] in ("live", "new") and row["broker"] not in excluded for row in rows]
-        free = [2**62 if row["usable_bytes"] is None else row["usable_bytes"] for row in rows]
+        rooms = [None if row["room"] is None else tuple(max(room, 0) for room in row["room"]) for row in rows]
         return cls(
             ids=np.array([row["broker"] for row in rows], np.int64),
             rack=np.array(numbers if options.rack_aware else [0] * len(rows), np.int64),
             state=tuple(row["state"] for row in rows),
             receivers=np.array(receivers, bool),
             capacity=_exact_capacities([row["capacity"] for row in rows]),
-            free_bytes=np.array(free, np.int64),
+            rooms=tuple(rooms),
             own_rack=options.rackless == "own-rack",
             known_rack=np.array(numbers, np.int64),
             cordoned=np.array([bool(row["cordoned"]) for row in rows], bool),
@@ -242,6 +245,10 @@ class Problem:
     brokers: Brokers
     operation: Operation
     options: Options
+    #: The rules by which replicas are placed within the room there is; None if room is not looked at.
+    room_rules: RoomRules | None = None
+    #: A mask of the rows of an even plan that stay as they are because there is no room for them.
+    no_room: Bools | None = None
 
 
 class Disposition(IntEnum):
@@ -263,6 +270,8 @@ class Disposition(IntEnum):
     EXCLUDED = 8
     #: A live replica of it is out of sync. Kafka completes a move only once all its replicas are in sync.
     OUT_OF_SYNC = 9
+    #: With the plan's other moves, no broker that may receive it has room for it.
+    NO_ROOM = 10
 
     @property
     def reason_word(self) -> str:

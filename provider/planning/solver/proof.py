@@ -6,8 +6,8 @@ all shards into the proof that people and the checker read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -56,6 +56,8 @@ _NAMED = 5
 _MOST = 0.75
 #: Before the reason in the name of a count.
 _RACK_LEFT = "rack_left_"
+#: The count of replicas that would move if room did not limit the plan.
+_WITHOUT_LIMIT = "moved_without_limit"
 #: The number of replicas out of sync that the notes of a shard name; they only count the rest.
 _NAMED_LATE = 10
 
@@ -137,6 +139,15 @@ class Measures:
     prices: list[int]
     #: The name of the bounds that the leaders of each shard meet, if they are to be even.
     leader_evenness: list[str]
+
+    def limited_by_room(self, free: Measures) -> Measures:
+        """Return these measures of a plan that room limits, given those of the plan that would be made without limit.
+
+        A plan that is less even than the other may move less than its bound.
+        """
+        bound = min(free.counts["lower_bound"], self.counts["replicas_moved"])
+        without = {_WITHOUT_LIMIT: free.counts["replicas_moved"]}
+        return replace(self, counts={**self.counts, "lower_bound": bound, **without})
 
 
 def measure_candidate(candidate: CandidatePlan, problem: Problem, prices: list[int]) -> Measures:
@@ -324,7 +335,8 @@ def proof_fields(measures: Measures, brokers: Brokers, operation: Operation, opt
         "options": options.to_json(operation),
         **{name: counts[name] for name in _COUNTED},
         "gap": gap,
-        "gap_reason": _bound_gap_reason(gap, options),
+        "gap_reason": _room_reason(counts) or _bound_gap_reason(gap, options),
+        "limited_by_room": _WITHOUT_LIMIT in counts,
         "leader_evenness": _leader_evenness(measures, brokers),
         "leader_changes_bound": _leader_bound(measures, brokers, operation),
         "rack_violations": {"before": counts["rack_violations_before"], "after": counts["rack_violations_after"]},
@@ -352,6 +364,14 @@ def _racks_left(measures: Measures) -> dict[str, Any]:
     ]
     names = ("topic", "partition", "reason")
     return {"counts": counts, "first": [dict(zip(names, values, strict=True)) for values in first]}
+
+
+def _room_reason(counts: Mapping[str, int]) -> str | None:
+    """Return what room cost, for a plan that it limits."""
+    if _WITHOUT_LIMIT not in counts:
+        return None
+    without = counted(counts[_WITHOUT_LIMIT], "replica")
+    return f"Log directories have too little room: if they had enough, the plan would move {without}."
 
 
 def _bound_gap_reason(gap: int, options: Options) -> str | None:

@@ -40,6 +40,7 @@ from kafka_steward.planning.checker.check import (
     snapshot_problems,
     verdict,
 )
+from kafka_steward.planning.checker.room import RoomLeft, room_left
 from kafka_steward.planning.files.formats import (
     PLAN,
     SNAPSHOT_PARTITIONS,
@@ -161,7 +162,10 @@ def check_with_spark(
     rows, proof = plan.rows, plan.proof
     problems = snapshot_problems(snapshot, rows, proof)
     proof = dict(proof if problems else add_prices(snapshot, rows, proof))
-    boundaries = shard_boundaries(snapshot.partitions.column("topic"), shard_rows)
+    boundaries, room = (
+        shard_boundaries(snapshot.partitions.column("topic"), shard_rows),
+        room_left(snapshot.brokers, rows),
+    )
     partitions = _read_partitions(spark, snapshot)
     moves = spark.read.parquet(spark_uri(f"{plan_uri.rstrip('/')}/plan.parquet"))
     packs = [
@@ -169,7 +173,7 @@ def check_with_spark(
         for kind, frame in (("partitions", partitions), ("moves", moves))
     ]
     gathered = _gather_shards(packs[0].unionByName(packs[1]), len(boundaries) + 1)
-    checked = gathered.mapInArrow(ship(partial(_check_shard, snapshot.brokers, proof)), "answer binary")
+    checked = gathered.mapInArrow(ship(partial(_check_shard, snapshot.brokers, proof, room)), "answer binary")
     # Our own tasks wrote them.
     parts = [pickle.loads(row["answer"]) for row in checked.collect()]  # noqa: S301
     findings: Findings = combine_findings(
@@ -179,7 +183,7 @@ def check_with_spark(
 
 
 def _check_shard(
-    brokers: pa.Table, proof: Mapping[str, Any], batches: Iterable[pa.RecordBatch]
+    brokers: pa.Table, proof: Mapping[str, Any], room: RoomLeft, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     gathered = list(batches)
     if not gathered:
@@ -187,7 +191,7 @@ def _check_shard(
     packs = pa.Table.from_batches(gathered)
     partitions = _unpack_rows_of_kind(packs, "partitions", SNAPSHOT_PARTITIONS)
     rows = _unpack_rows_of_kind(packs, "moves", PLAN).sort_by([("chunk", "ascending"), ("position", "ascending")])
-    findings = check_topics(brokers, partitions, moves_from_rows(rows), rows, proof)
+    findings = check_topics(brokers, partitions, moves_from_rows(rows), rows, proof, room=room)
     yield pa.RecordBatch.from_pydict({"answer": [pickle.dumps(findings)]})
 
 
