@@ -12,7 +12,7 @@ from kafka_steward.cli.declarations import ActionCommand, Arg, GroupCommand
 _HEAD = """# Verbs and options
 
 What each verb of `kafka-steward` prints by `--help`, less its examples.
-[The command line](../command-line.md) has a session and the exit codes. In brackets are options of several verbs,
+[How to](../how-to.md#act-at-a-terminal) has the exit codes. In brackets are options of several verbs,
 which stand here; a verb's own stand below it. Every verb takes:
 
 """
