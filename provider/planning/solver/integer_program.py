@@ -67,6 +67,7 @@ class IntegerProgram:
             dense = np.zeros(self._columns)
             np.add.at(dense, columns, costs)
             model.changeColsCost(self._columns, np.arange(self._columns, dtype=np.int32), dense)
+            # No start from the goal before: HiGHS 1.16 may return it in place of the best solution (findings/highs-…).
             model.run()
             if model.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
                 return None
