@@ -20,7 +20,7 @@ from kafka_steward.planning.files.formats import PLAN
 from kafka_steward.planning.options import Options
 from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.fair_shares import rack_spread_violated
-from kafka_steward.planning.solver.problem import STATES, Bools, Brokers, Ints, PartitionTable
+from kafka_steward.planning.solver.problem import STATES, Bools, Brokers, Ints, PartitionTable, sum_by
 from kafka_steward.planning.solver.room import fits
 
 Floats = npt.NDArray[np.float64]
@@ -131,7 +131,9 @@ class MoveQueue:
 def order_plan(moves: pa.Table, brokers: Brokers, options: Options) -> pa.Table:
     """Return moves (see `MOVES`) as the rows of a plan: in order, with chunk and position."""
     moves = _sort_by_name(moves)
-    order, _ = _order_within_room(moves, brokers, start_order(_move_queue(moves), options))
+    order = start_order(_move_queue(moves), options)
+    if _brokers_short_of_room(moves, brokers):
+        order, _ = _order_within_room(moves, brokers, order)
     moves = moves.take(pa.array(order))
     number = np.arange(len(moves))
     moves = moves.append_column("chunk", pa.array(number // options.chunk_size, pa.int32()))
@@ -141,8 +143,24 @@ def order_plan(moves: pa.Table, brokers: Brokers, options: Options) -> pa.Table:
 
 def brokers_without_room(moves: pa.Table, brokers: Brokers, options: Options) -> Bools:
     """Return a mask of the brokers that some moves cannot get to in any order, for lack of room."""
+    if not _brokers_short_of_room(moves, brokers):
+        return np.zeros(len(brokers), bool)
     moves = _sort_by_name(moves)
     return _order_within_room(moves, brokers, start_order(_move_queue(moves), options))[1]
+
+
+def _brokers_short_of_room(moves: pa.Table, brokers: Brokers) -> list[int]:
+    """Return the brokers that have no room for all that they receive, if nothing leaves them before."""
+    owner, into = _flatten(moves.column("adding"))
+    into, size = np.searchsorted(brokers.ids, into), _sizes(moves)[owner]
+    coming = sum_by(size, into, len(brokers))
+    # Most brokers have room for far more than comes: only the sizes at the others are looked at one by one.
+    doubtful = [
+        broker
+        for broker, rooms in enumerate(brokers.rooms)
+        if rooms is not None and coming[broker] > (rooms[0] if len(rooms) == 1 else 0)
+    ]
+    return [broker for broker in doubtful if not fits(brokers.rooms[broker], size[into == broker].tolist())]
 
 
 def _sort_by_name(moves: pa.Table) -> pa.Table:
@@ -175,11 +193,7 @@ def _order_within_room(moves: pa.Table, brokers: Brokers, order: Ints) -> tuple[
     size, urgency = _sizes(moves), moves.column("in_sync").to_numpy()
     owner, into = _flatten(moves.column("adding"))
     into = np.searchsorted(brokers.ids, into)
-    tight = [
-        broker
-        for broker in np.unique(into).tolist()
-        if not fits(brokers.rooms[broker], size[owner[into == broker]].tolist())
-    ]
+    tight = _brokers_short_of_room(moves, brokers)
     rooms = {broker: list(brokers.rooms[broker] or ()) for broker in tight}
     free = {broker: room[0] for broker, room in rooms.items() if len(room) == 1}
     lacking = np.zeros(len(brokers), bool)
