@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperatorLink
-from airflow.sdk.configuration import conf
 
+from kafka_steward.airflow_versions import conf
 from kafka_steward.page_address import is_digest, plan_path
 
 if TYPE_CHECKING:

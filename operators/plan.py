@@ -236,7 +236,11 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
                 with _inherited_environment(self._kubernetes_environment):
                     super().execute(context)
             except AirflowException as error:
-                raise _job_failure(failure, _last_job_message(error)) from error
+                from kafka_steward.planning.spark.installed import find_java, java_version, old_java_sentence
+
+                java = find_java({**os.environ, **(self.env_vars or {})})
+                too_old = old_java_sentence(java, None if java is None else java_version(java))
+                raise _job_failure(failure, too_old or _last_job_message(error)) from error
 
     def on_kill(self) -> None:
         """End the job's process on this machine, and with it the job."""

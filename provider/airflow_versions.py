@@ -4,6 +4,13 @@
 
 from __future__ import annotations
 
+from kafka_steward.provider_info import refuse_old_airflow
+
+# Before what an older Airflow lacks: a DAG file and a command then end with that sentence, not with an ImportError.
+refuse_old_airflow()
+
+from airflow.sdk.configuration import conf as conf  # noqa: E402
+
 try:
     from airflow.sdk.exceptions import TaskAwaitingInput as TaskAwaitingInput
     from airflow.sdk.observability import stats as stats

@@ -43,7 +43,7 @@ def get_provider_info() -> dict[str, Any]:
 
     Raises RuntimeError with an Airflow that is too old, as Airflow's own providers do: pip can be told to install it.
     """
-    _refuse_old_airflow(metadata.version("apache-airflow"))  # Airflow 2 has no apache-airflow-core
+    refuse_old_airflow()
     return {
         "package-name": _DISTRIBUTION,
         "name": _NAME,
@@ -68,7 +68,9 @@ def get_provider_info() -> dict[str, Any]:
     }
 
 
-def _refuse_old_airflow(installed: str) -> None:
+def refuse_old_airflow(installed: str | None = None) -> None:
+    """Raise RuntimeError with an Airflow that is too old; `installed` is its version, by default that of this one."""
+    installed = installed or metadata.version("apache-airflow")  # Airflow 2 has no apache-airflow-core
     if _numbers(installed) < _numbers(OLDEST_AIRFLOW):
         raise RuntimeError(
             f"{_DISTRIBUTION} needs Apache Airflow {OLDEST_AIRFLOW} or newer, and this is {installed}: "

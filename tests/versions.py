@@ -132,7 +132,7 @@ def _find_python(python: str) -> Path:
 
 
 def _refused(folder: Path, python: str, airflow: str) -> str:
-    """Install the wheel with an Airflow that it does not admit: each command of that Airflow says so."""
+    """Install the wheel with an Airflow that it does not admit: its commands, ours and a DAG file say so."""
     (folder / "overrides.txt").write_text(f"apache-airflow=={airflow}.*\n")
     run_command(UV, "venv", "--quiet", "--python", _find_python(python), folder / "venv", cwd=folder)
     made = Environment(folder / "venv" / "bin")
@@ -140,11 +140,17 @@ def _refused(folder: Path, python: str, airflow: str) -> str:
     wheel = build_wheel(folder / "sources")
     run_command(UV, "pip", "install", "--quiet", "--python", made.python, *options, wheel, cwd=folder)
     found = made.version("apache-airflow", folder)
-    asked = [str(made.bin / "airflow"), "providers", "list"]
     home = {**clean_environment(), "AIRFLOW_HOME": str(folder / "home")}
-    said = subprocess.run(asked, cwd=folder, env=home, capture_output=True, text=True, check=False, timeout=120)
     refusal = f"needs Apache Airflow {OLDEST_AIRFLOW} or newer, and this is {found}: upgrade Airflow"
-    assert refusal in said.stdout + said.stderr, f"Airflow {found} says {(said.stdout + said.stderr)[-300:]!r}."
+    for words in (
+        ("airflow", "providers", "list"),
+        ("python", "-c", "from kafka_steward.dags import heal"),
+        ("kafka-steward", "status", "--cluster", "kafka"),
+    ):
+        asked = [str(made.bin / words[0]), *words[1:]]
+        said = subprocess.run(asked, cwd=folder, env=home, capture_output=True, text=True, check=False, timeout=120)
+        text = said.stdout + said.stderr
+        assert refusal in text, f"{' '.join(words)} says with Airflow {found}: {text[-300:]!r}."
     return f"Airflow {found}, Python {_python_version(made, folder)}"
 
 

@@ -50,7 +50,8 @@ _ABOUT = """Reassign the partitions of a Kafka cluster; monitor, cancel and roll
 
 Needs neither a scheduler nor the UI. It shares plans, journal, locks and audit trail with the DAGs; the audit
 trail records your user name. Each command takes the Airflow connection of one cluster; set it in the
-environment (AIRFLOW_CONN_KAFKA_PRODUCTION) if Airflow's own database does not respond."""
+environment (AIRFLOW_CONN_KAFKA_PRODUCTION) if Airflow's own database does not respond. What only looks takes
+--bootstrap-server in its place."""
 
 
 class Exit(IntEnum):

@@ -368,11 +368,13 @@ def _translate_setting(key: str, value: Any) -> dict[str, Any]:
         return translate_callback(key, value)
     if key == HOSTNAME_CHECK:
         return {"ssl_check_hostname": str(value).lower() not in ("none", "")}
-    raise SettingError(
-        f"The Kafka setting {key} has no equivalent here; remove it, or use files (ssl.ca.location, "
-        "ssl.certificate.location, ssl.key.location) or texts (ssl.ca.pem, ssl.certificate.pem, ssl.key.pem), a user "
-        "name with a password, or oauth_cb."
+    instead = (
+        "a user name with a password, or oauth_cb"
+        if key.startswith("sasl.")
+        else "files (ssl.ca.location, ssl.certificate.location, ssl.key.location), texts (ssl.ca.pem, "
+        "ssl.certificate.pem, ssl.key.pem), a user name with a password, or oauth_cb"
     )
+    raise SettingError(f"The Kafka setting {key} has no equivalent here; remove it, or use {instead}.")
 
 
 def _translate_value(key: str, value: Any) -> Any:

@@ -122,12 +122,12 @@ class Session:
 def describe_addresses(addresses: Sequence[str], failures: Sequence[str]) -> str:
     """Return a clause that says at which `addresses` brokers cannot be reached, and why; `failures` are the errors."""
     if set(failures) == {_UNRESOLVED}:
-        why = "which this machine cannot resolve"
+        why, advice = "which this machine cannot resolve", "let it resolve them, or have the brokers advertise others"
     elif all(_REFUSED_CONNECTION in failure for failure in failures):
-        why = "where nothing accepts a connection from this machine"
+        why, advice = "where nothing accepts a connection from this machine", "let it through, or correct them"
     else:
-        why = f"which this machine cannot reach ({failures[0]})"
-    return f"{name_some(addresses, _NAMED)}, {why} (advertised.listeners)"
+        why, advice = f"which this machine cannot reach ({failures[0]})", "let it through, or correct them"
+    return f"{name_some(addresses, _NAMED)}, {why} (advertised.listeners): {advice}"
 
 
 def authentication_error(error: Exception, servers: str) -> AuthenticationFailed:
@@ -200,8 +200,8 @@ def _connection_advice(words: str, encrypted: bool) -> str:
         )
     if not encrypted and re.match("socket disconnected|Invalid frame length|Request timed out|104 ", words):
         return (
-            "what listens there does not answer as a Kafka broker without TLS does: set the security protocol to SSL "
-            "or SASL_SSL, or correct the port"
+            "what listens there does not answer as a Kafka broker without TLS does: set the security protocol to that "
+            "of the listener (SASL_PLAINTEXT, SSL or SASL_SSL), or correct the port"
         )
     return "check that it runs, and the connection's bootstrap servers and security protocol"
 

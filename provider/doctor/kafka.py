@@ -112,6 +112,7 @@ def inspect_cluster(
     racks = read_racks() if snapshot.dead_hosting_brokers else {}
     log_dirs: dict[int, BrokerLogDirs] = {}
     refusals = {LOG_DIRS: _refusal_of(lambda: log_dirs.update(cluster.log_dirs(sorted(snapshot.live))))}
+    unanswered = dict(cluster.log_dirs_failures)
     refusals |= _probe_rights(cluster, snapshot, throttled=throttled)
     hidden = [find_hidden_topics(cluster, snapshot, log_dirs)] if log_dirs else []
     return [
@@ -123,7 +124,7 @@ def inspect_cluster(
         right_finding(refusals, commands),
         *(hidden_finding(topics, commands) for topics in hidden),
         *(Finding("deletions", Level.NOTE, sentence) for sentence in snapshot.deletion_sentences),
-        *cordon_findings(snapshot, log_dirs, commands),
+        *cordon_findings(snapshot, log_dirs, commands, unanswered),
         *lagging_findings(snapshot, _topics_with_observers(cluster, snapshot), commands),
     ]
 
@@ -226,8 +227,16 @@ def hidden_finding(hidden: Mapping[str, Sequence[int]], commands: Commands) -> F
     return Finding("hidden topics", Level.FAULT, sentence, commands.grant("--topic '*'", "Describe"))
 
 
-def cordon_findings(snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs], commands: Commands) -> list[Finding]:
-    """Return the findings about brokers that receive no replicas, and about failed log directories."""
+def cordon_findings(
+    snapshot: Snapshot,
+    log_dirs: Mapping[int, BrokerLogDirs],
+    commands: Commands,
+    unanswered: Mapping[int, str] | None = None,
+) -> list[Finding]:
+    """Return the findings about brokers that receive no replicas, and about failed log directories.
+
+    `unanswered` has why a broker did not report its log directories.
+    """
     cordoned = sorted(broker for broker, dirs in log_dirs.items() if dirs.cordoned)
     every = {broker: dirs.failed_paths for broker, dirs in log_dirs.items() if dirs.failed_paths}
     failed = {broker: paths for broker, paths in every.items() if broker in snapshot.offline_on_live_brokers}
@@ -245,7 +254,9 @@ def cordon_findings(snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs], c
         sentence = f"Log directories have failed on {_name_paths(emptied)}; no replica is left there: replace them."
         findings.append(Finding("disks", Level.NOTE, sentence))
     if silent:
-        sentence = f"Brokers that did not report their disks in time: {_name(silent)}."
+        reasons = [(unanswered or {}).get(broker, "") for broker in silent]
+        why = f" {reasons[0]}" if reasons[0] else ""
+        sentence = f"Brokers that did not report their disks in time: {_name(silent)}.{why}"
         findings.append(Finding("disks", Level.NOTE, sentence))
     return findings
 

@@ -25,6 +25,7 @@ from kafka_steward.planning.spark.installed import (
     describe_spark,
     find_java,
     java_version,
+    old_java_sentence,
     repair_command,
 )
 
@@ -37,7 +38,6 @@ MARKER = re.compile(r"doctor-[0-9a-f]{16}\.txt")
 SHARE_WORKSPACE = set_for_airflow("workspace", "/a/folder/that/all/workers/share")
 
 #: Spark 4 needs it.
-_OLDEST_JAVA = 17
 _INSTALL_JAVA = "apt-get install openjdk-17-jre-headless"
 
 
@@ -181,7 +181,6 @@ def java_finding(java: Path | None, version: str | None) -> Finding:
     if version is None:
         sentence = f"Java is {java}; no file names its version, which has to be 17 or newer."
         return Finding("java", Level.NOTE, sentence, f"{java} -version")
-    major = int((version.removeprefix("1.").split(".")[0].split("-")[0].split("+")[0]) or 0)
-    if major < _OLDEST_JAVA:
-        return Finding("java", Level.FAULT, f"Java {version} is too old for Spark ({java}).", _INSTALL_JAVA)
+    if too_old := old_java_sentence(java, version):
+        return Finding("java", Level.FAULT, too_old, _INSTALL_JAVA)
     return Finding("java", Level.OK, f"Java {version} at {java}.")

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from airflow.sdk import BaseNotifier
-from airflow.sdk.configuration import conf
 from airflow.sdk.log import redact  # type: ignore[attr-defined]
 
+from kafka_steward.airflow_versions import conf
 from kafka_steward.errors import NotificationFailed, SettingError
 from kafka_steward.escaping import printable
 from kafka_steward.notifications.channels import Channel, Email, PagerDuty, Slack, Teams

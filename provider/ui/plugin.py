@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from airflow.sdk.configuration import conf
 from airflow.sdk.plugins_manager import AirflowPlugin
 
+from kafka_steward.airflow_versions import conf
 from kafka_steward.page_address import MOUNT, base_path
 
 if TYPE_CHECKING:

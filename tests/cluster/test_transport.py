@@ -151,7 +151,7 @@ def test_brokers_that_no_address_leads_to_are_named_by_their_advertised_addresse
     calls._session = Session(network)
     calls.timeout_ms = 0
     whole = (
-        sentence if reached else rf"^b:9092 answered, and names its brokers .*{sentence}.*\(advertised.listeners\)\.$"
+        sentence if reached else rf"^b:9092 answered, and names its brokers .*{sentence}.*\(advertised.listeners\): .*\.$"
     )
     with pytest.raises(ClusterUnreachable, match=whole):
         calls.send_to_controller(lambda: metadata_request(()), change=False)

@@ -196,6 +196,8 @@ def test_disks_and_hidden_topics() -> None:
     assert cordon_findings(snapshot, dirs, ME) == []
     (found,) = cordon_findings(snapshot, {1: dirs[1]}, ME)
     assert found.sentence == "Brokers that did not report their disks in time: 2."
+    (found,) = cordon_findings(snapshot, {1: dirs[1]}, ME, {2: "Broker 2 is named x."})
+    assert found.sentence == "Brokers that did not report their disks in time: 2. Broker 2 is named x."
     assert hidden_finding({}, ME).level is Level.OK
     assert "describe secret, and nothing is planned" in hidden_finding({"secret": (1,)}, ME).sentence
 

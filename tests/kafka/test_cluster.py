@@ -442,7 +442,7 @@ def test_a_server_of_the_web_and_a_name_that_nobody_knows_are_no_kafka() -> None
         threading.Thread(target=web.serve_forever, daemon=True).start()
         address = f"127.0.0.1:{web.server_port}"
         for protocol, advice in (
-            ("PLAINTEXT", "to SSL or SASL_SSL, or correct the port"),
+            ("PLAINTEXT", "to that of the listener (SASL_PLAINTEXT, SSL or SASL_SSL), or correct the port"),
             ("SSL", "accept TLS as Kafka"),
         ):
             with pytest.raises(ClusterUnreachable, match=f"No Kafka server at {address} .*{advice}"):

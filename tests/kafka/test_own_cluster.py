@@ -105,7 +105,7 @@ def test_what_kafkas_own_clients_take_for_their_security_is_a_connection(secured
 
 def test_a_port_with_tls_and_one_without_are_told_from_each_other(secured: Secured, verb: Verb) -> None:
     said = verb("status", host=secured.addresses[0], extra={}, code=Exit.FAILED)
-    assert "set the security protocol to SSL or SASL_SSL, or correct the port" in said
+    assert "set the security protocol to that of the listener (SASL_PLAINTEXT, SSL or SASL_SSL), or correct" in said
     plain = secured.sandbox.bootstrap.split(",")[0]
     said = verb("status", host=plain, extra={"security.protocol": "SSL"}, code=Exit.FAILED)
     assert "set the security protocol to PLAINTEXT or SASL_PLAINTEXT" in said

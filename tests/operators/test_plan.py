@@ -361,6 +361,26 @@ def test_the_jobs_own_message_is_shown_whatever_spark_prints_after_it(
         plan_of(snapshot)
 
 
+def test_a_java_that_is_too_old_for_spark_is_named_where_the_job_could_not_begin(
+    connect: Connect, snapshot: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk.exceptions import AirflowException
+
+    def submit(*_: Any) -> None:
+        raise AirflowException("Cannot execute: spark-submit --master local[2]. Error code is: 1.")
+
+    monkeypatch.setattr(SparkSubmitHook, "submit", submit)
+    monkeypatch.setattr("kafka_steward.planning.spark.installed.find_java", lambda _: Path("/java"))
+    monkeypatch.setattr("kafka_steward.planning.spark.installed.java_version", lambda _: "11.0.22")
+    connect(extra={"spark_conn_id": "spark_test"})
+    connect("spark_test", conn_type="spark", host="yarn", extra=own_spark(tmp_path))
+    with pytest.raises(
+        PlanningFailed, match=r"ended without a plan: Java 11\.0\.22 is too old for Spark .*install Java 17"
+    ):
+        plan_of(snapshot)
+
+
 def test_a_job_of_spark_connect_writes_its_message_into_a_file_and_so_no_proof_into_the_log(
     connect: Connect, snapshot: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyspark
 import pytest
@@ -246,6 +247,7 @@ FOUR = cluster("1a 2b 3c 4a! 5b 6c", "t: 124 234 345 456")
 MAPPED = """
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from pyspark import SparkContext
 from kafka_steward.planning.spark.pipeline import run
 from kafka_steward.planning.spark.session import planning_session
@@ -408,6 +410,18 @@ def test_a_spark_that_is_too_old_is_named_with_its_version(monkeypatch: pytest.M
     installed(tmp_path, monkeypatch, jars="3.5.6", code=None, archives=ARCHIVES)
     with pytest.raises(
         PlanningFailed, match=r"has Spark 3\.5\.6, and plans need Spark 4\. Unset SPARK_HOME, or let it"
+    ):
+        find_spark()
+
+
+def test_an_installed_spark_that_is_too_old_is_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    installed(tmp_path, monkeypatch, jars="3.5.6", code=None, archives=ARCHIVES)
+    monkeypatch.delenv("SPARK_HOME")
+    old = [SimpleNamespace(name=name, version="3.5.6") for name in ("pyspark", "pyspark-client")]
+    monkeypatch.setattr("kafka_steward.planning.spark.installed.metadata.distributions", lambda: old)
+    monkeypatch.setattr("kafka_steward.planning.spark.installed._package_folder", lambda: str(tmp_path))
+    with pytest.raises(
+        PlanningFailed, match=r"plans need Spark 4\. Run `.* -m pip install 'pyspark>=4,<5'` on the worker"
     ):
         find_spark()
 

@@ -39,10 +39,10 @@ def find_spark() -> Path:
     home = Path(os.environ.get("SPARK_HOME") or _package_folder())
     if not (home / "jars").is_dir():
         raise PlanningFailed(f"Spark is missing: {home} has no jars{_CLIENT_ONLY}. {_repair_message()}")
-    if (_jars_version(home) or "4").split(".")[0] < "4":
+    if _is_too_old(_jars_version(home)):
+        advice = "Unset SPARK_HOME, or let it name a Spark 4." if os.environ.get("SPARK_HOME") else _repair_message()
         raise PlanningFailed(
-            f"Spark cannot be used: {home} has Spark {_jars_version(home)}, and plans need Spark 4. Unset SPARK_HOME, "
-            f"or let it name a Spark 4. {_repair_message()}"
+            f"Spark cannot be used: {home} has Spark {_jars_version(home)}, and plans need Spark 4. {advice}"
         )
     if _has_other_code(home) and not _archived_code(home):
         raise PlanningFailed(
@@ -80,8 +80,14 @@ def repair_command() -> str:
         package.name: package.version for package in metadata.distributions() if package.name.startswith("pyspark")
     }
     # Where only pyspark-client is left, its version is the best guess.
-    version = installed.get("pyspark") or installed.get("pyspark-client") or "4.*"
-    return f"{pip} --force-reinstall --no-deps pyspark=={version}"
+    version = installed.get("pyspark") or installed.get("pyspark-client")
+    if _is_too_old(version):
+        return f"{pip} 'pyspark>=4,<5'"
+    return f"{pip} --force-reinstall --no-deps pyspark=={version or '4.*'}"
+
+
+def _is_too_old(version: str | None) -> bool:
+    return version is not None and version.split(".")[0] in {"1", "2", "3"}
 
 
 def prefer_code_of_jars() -> None:
@@ -208,6 +214,21 @@ def java_version(java: Path) -> str | None:
     except (OSError, ValueError):
         return None
     return None if version is None else version[1]
+
+
+#: The oldest Java that Spark 4 runs with.
+OLDEST_JAVA = 17
+
+
+def old_java_sentence(java: Path | None, version: str | None) -> str:
+    """Return what to do about a Java that is too old for Spark; empty if it is not, or if its version is not known."""
+    numbers = re.findall(r"\d+", (version or "").removeprefix("1."))
+    if java is None or not numbers or int(numbers[0]) >= OLDEST_JAVA:
+        return ""
+    return (
+        f"Java {version} is too old for Spark ({java}): install Java {OLDEST_JAVA} or newer, and let JAVA_HOME, if it "
+        "is set, name it."
+    )
 
 
 def _archive_path(java: Path, home: Path) -> Path:
