@@ -150,9 +150,8 @@ def test_brokers_that_no_address_leads_to_are_named_by_their_advertised_addresse
     calls = Breaking(*failures)
     calls._session = Session(network)
     calls.timeout_ms = 0
-    whole = (
-        sentence if reached else rf"^b:9092 answered, and names its brokers .*{sentence}.*\(advertised.listeners\): .*\.$"
-    )
+    named = rf"^b:9092 answered, and names its brokers .*{sentence}.*\(advertised.listeners\): .*\.$"
+    whole = sentence if reached else named
     with pytest.raises(ClusterUnreachable, match=whole):
         calls.send_to_controller(lambda: metadata_request(()), change=False)
     answer = calls._response_or_error(calls._session, 1, failures[0], log_dirs_request, "within 45 s (x)")
