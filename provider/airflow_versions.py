@@ -10,6 +10,7 @@ from kafka_steward.provider_info import refuse_old_airflow
 refuse_old_airflow()
 
 from airflow.sdk.configuration import conf as conf  # noqa: E402
+from airflow.sdk.exceptions import AirflowNotFoundException as AirflowNotFoundException  # noqa: E402
 
 try:
     from airflow.sdk.exceptions import TaskAwaitingInput as TaskAwaitingInput

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from airflow.configuration import conf
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
 
+from kafka_steward.airflow_versions import AirflowNotFoundException
 from kafka_steward.cli.airflow_state import airflow_findings, read_airflow_state
 from kafka_steward.cli.doctor import WITHIN_S, connection_finding, open_cluster
 from kafka_steward.cli.probe import probe_parts

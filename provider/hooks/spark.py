@@ -21,9 +21,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from airflow.sdk import BaseHook, Connection
-from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
+from kafka_steward.airflow_versions import AirflowNotFoundException
 from kafka_steward.errors import PlanningFailed, SettingError
 from kafka_steward.value_parsing import parse_boolean, parse_extra, shorten_value
 

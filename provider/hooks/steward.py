@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import sqlalchemy as sa
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
-from kafka_steward.airflow_versions import conf
+from kafka_steward.airflow_versions import AirflowNotFoundException, conf
 from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.connection import find_client_secrets
 from kafka_steward.errors import SettingError, StewardError
