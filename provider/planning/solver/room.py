@@ -88,8 +88,8 @@ class Choices:
 
     def of_rows(self, rows: Ints, on: Bools) -> Choices:
         """Return the choices of some rows, where all other rows keep the replicas that they are `on`."""
-        others = on.copy()
-        others[rows] = False
+        beside = on.copy()
+        beside[rows] = False
         return Choices(
             self.size[rows],
             self.wanted[rows],
@@ -98,18 +98,17 @@ class Choices:
             self.may_stay[rows],
             self.missing[rows],
             self.gives[rows],
-            [[steps.of_rows(rows, others) for steps in goal] for goal in self.goals],
+            [[steps.of_rows(rows, beside) for steps in goal] for goal in self.goals],
             None if self.leads is None else self.leads[rows],
         )
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The brokers of each row, which rows stay as they are, and whether no better choice is possible."""
+    """The brokers of each row, and which rows stay as they are."""
 
     on: Bools
     left: Bools
-    proven: bool
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ def choose_within_room(choices: Choices, first: Callable[[], Bools], rooms: Room
         if int(choices.may.sum()) <= MAX_PAIRS:
             chosen = _Program(choices, rooms, rules.counted).solve()
         else:
-            start = Chosen(first(), np.zeros(len(choices.size), bool), proven=False)
+            start = Chosen(first(), np.zeros(len(choices.size), bool))
             chosen = _choose_in_batches(choices, start, rooms, rules.counted)
         rules.known[key] = chosen
     chosen = rules.known[key]
@@ -184,9 +183,9 @@ def _neighbours(choices: Choices, chosen: Chosen, row: int, rooms: Rooms, count:
 
 def _choose_batch(choices: Choices, chosen: Chosen, batch: Ints, rooms: Rooms, counted: Bools) -> None:
     """Choose again for some rows, where all others keep their replicas."""
-    others = choices.size.copy()
-    others[batch] = 0
-    arriving, leaving = _traffic(choices, chosen, others)
+    size_beside = choices.size.copy()
+    size_beside[batch] = 0
+    arriving, leaving = _traffic(choices, chosen, size_beside)
     free = [
         directories if directories is None else (_one_room(directories, choices.size) + came,)
         for directories, came in zip(rooms, (leaving * counted - arriving).tolist(), strict=True)
@@ -227,8 +226,7 @@ def _place_what_fits(choices: Choices, chosen: Chosen, rooms: Rooms, counted: Bo
 
     A program counts less room than there is on several disks, and what leaves only if it does in time for all.
     """
-    left = np.flatnonzero(chosen.left)
-    for row in left.tolist():
+    for row in np.flatnonzero(chosen.left).tolist():
         size, leaving = int(choices.size[row]), _traffic(choices, chosen, choices.size)[1] * counted
         able = [
             broker
@@ -242,7 +240,7 @@ def _place_what_fits(choices: Choices, chosen: Chosen, rooms: Rooms, counted: Bo
         one.may[0, able] = True
         best = _Program(one, [None] * len(rooms), counted).solve()
         chosen.on[row], chosen.left[row] = best.on[0], best.left[0]
-    return replace(chosen, proven=chosen.proven and bool(chosen.left[left].all()))
+    return chosen
 
 
 def _arriving_sizes(choices: Choices, chosen: Chosen, broker: int) -> list[int]:
@@ -347,8 +345,8 @@ class _Program:
         solved = program.solve()
         if solved is None:
             raise AssertionError("rows that may stay, or move back, always have a solution")
-        values, proven = solved
+        values, _ = solved
         on = np.zeros(choices.may.shape, bool)
         chosen = values[self.pair] > 0
         on[self.row[chosen], self.broker[chosen]] = True
-        return Chosen(on, values[self.placed] == 0, proven)
+        return Chosen(on, values[self.placed] == 0)
