@@ -230,12 +230,13 @@ def others(zookeeper: ZooKeeperServer, cluster_id: str) -> Iterator[KazooClient]
 
 
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """The requests of all clients of this process, by kind."""
+def sent(monkeypatch: pytest.MonkeyPatch, cluster_id: str) -> Counter[str]:
+    """The requests of this test's clients, by kind: a client of an earlier one may still give up what it waits for."""
     counts, call = Counter[str](), KazooClient._call
 
     def counted(self: KazooClient, request: Any, result: Any) -> Any:
-        counts[type(request).__name__] += 1
+        if self.chroot == f"/{cluster_id}":
+            counts[type(request).__name__] += 1
         return call(self, request, result)
 
     monkeypatch.setattr(KazooClient, "_call", counted)

@@ -279,6 +279,7 @@ def test_an_event_reaches_who_listens_in_a_process_that_stands_by(
         running.cancel()
         one.close()
         await asyncio.gather(running, return_exceptions=True)
+        await until(site.all_closed)
 
     asyncio.run(scene())
     assert site.leases() == []
