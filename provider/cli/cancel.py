@@ -182,7 +182,7 @@ def _run_cancel(
         waits = partial(foreground.retry, lambda: disabled_rollback_reason(journal, record.digest), stays=stays)
         progress = foreground.run_plan(record.digest, lambda now, _: now.in_flight > 0 or not waits())
         ended = journal.plans.get(record.digest)
-        rolled_back = ended is not None and (ended.status.value == "rolled_back" or ended.not_rolled_back is not None)
+        rolled_back = ended is not None and ended.rolled_back
         if ended is not None and rolled_back:
             progress = replace(progress, sentence=f"Plan {ended.digest[:12]} was {ended.reason}.")
     if not progress.ended:

@@ -73,7 +73,7 @@ def _partition_status(
     if now.reassigning:
         return Exit.UNFINISHED, f"{BEGINS} {name} is still in progress."
     unmoved = row.state in {MoveState.DROPPED, MoveState.FAILED}
-    back = _is_undone(record) or (unmoved and record.status is PlanStatus.CANCELLED)
+    back = record.rolled_back or (unmoved and record.status is PlanStatus.CANCELLED)
     wanted = row.move.before if back else row.move.after
     if now.replicas == wanted and back and not (row.may_have_begun or row.state in DONE):
         return Exit.DONE, f"{BEGINS} {name} had not begun: it was not moved, and has its original replicas."
@@ -83,11 +83,6 @@ def _partition_status(
     has = "the target of the plan" if now.replicas == row.move.after else "these replicas"
     left = f" The rollback left it with {has}: {alone[name]}." if back and name in alone else ""
     return code, f"{sentence}{left}"
-
-
-def _is_undone(record: PlanRecord) -> bool:
-    """Return whether a plan was rolled back, as far as that was possible."""
-    return record.status is PlanStatus.ROLLED_BACK or record.not_rolled_back is not None
 
 
 def _misplaced_status(record: PlanRecord, row: MoveRow, now: Assignment, wanted: Assignment) -> tuple[Exit, str]:
@@ -117,7 +112,7 @@ def verify(call: CommandContext) -> Exit:
     call.out.print_facts(facts, lines)
     astray = sum(status.code is not Exit.DONE for status in verified)
     if astray:
-        goal = "original" if _is_undone(record) else "target"
+        goal = "original" if record.rolled_back else "target"
         print_error(
             f"{astray} of {counted(len(rows), 'partition')} of plan {record.digest[:12]} "
             f"{'does not have its' if astray == 1 else 'do not have their'} {goal} replicas."

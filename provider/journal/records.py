@@ -145,6 +145,11 @@ class PlanRecord:
     outdone_rates: tuple[int, ...] = ()
     revision: int = field(default=0, compare=False)
 
+    @property
+    def rolled_back(self) -> bool:
+        """True if a rollback of it has ended: it was reverted as far as that was possible."""
+        return self.status is PlanStatus.ROLLED_BACK or self.not_rolled_back is not None
+
 
 @dataclass(frozen=True)
 class Approval:

@@ -10,7 +10,7 @@ from kafka_steward.assignment import counted
 from kafka_steward.escaping import printable, utc_text
 from kafka_steward.journal.audit import StoredAuditRecord
 from kafka_steward.journal.columns import AUDIT_TABLE, MOVES_TABLE, TableColumns
-from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus, status_text
+from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, status_text
 
 _PLANS = ("published", "plan", "operation", "status", "partitions", "reason", "who")
 #: The maximum width of a cell: longer texts are truncated, except in the last column.
@@ -73,7 +73,7 @@ def _plan_cells(record: PlanRecord) -> tuple[str, ...]:
 
 def _reason_text(record: PlanRecord) -> str:
     """Return the reason of a plan, before it the rollback of it that has not ended, or that a person ended."""
-    if record.rolled_back_by is None or record.not_rolled_back is not None or record.status is PlanStatus.ROLLED_BACK:
+    if record.rolled_back_by is None or record.rolled_back:
         return record.reason
     return f"its rollback is plan {record.rolled_back_by[:12]}; {record.reason}"
 

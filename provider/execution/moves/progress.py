@@ -315,7 +315,7 @@ def cancel_outcome_message(
     asked = record.cancel
     by = f" by {asked.person}" if asked is not None and asked.person else ""
     why = f" ({asked.reason})" if asked is not None and asked.reason else ""
-    if record.status not in {PlanStatus.CANCELLED, PlanStatus.ROLLED_BACK} and record.not_rolled_back is None:
+    if record.status is not PlanStatus.CANCELLED and not record.rolled_back:
         failed = asked is not None and record.status is PlanStatus.FAILED
         return f"{record.reason} Its cancel{by}{why} found nothing of it in flight or waiting." if failed else ""
     message = f"Plan {record.digest[:12]} was cancelled{by}{why}"

@@ -342,7 +342,7 @@ def settled_assignment(record: PlanRecord | None, row: MoveRow | None) -> Assign
     """
     if row is None or (row.state not in SETTLED and record is not None and not record.status.finished):
         return None
-    kept = record is not None and record.status is not PlanStatus.ROLLED_BACK and record.not_rolled_back is None
+    kept = record is not None and not record.rolled_back
     return row.move.after if row.state is MoveState.COMPLETED and kept else row.move.before
 
 

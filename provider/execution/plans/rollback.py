@@ -228,7 +228,7 @@ def is_rollback_unfinished(journal: Journal, record: PlanRecord) -> bool:
     rollback = journal.plans.get(str(record.rolled_back_by))
     if rollback is None or rollback.status.ended_by_itself:
         # A process that crashed may not have recorded its end.
-        return record.status is not PlanStatus.ROLLED_BACK and record.not_rolled_back is None
+        return not record.rolled_back
     return not rollback.status.finished
 
 

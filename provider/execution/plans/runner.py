@@ -291,8 +291,7 @@ class PlanRunner:
 
     def _can_roll_back_more(self, record: PlanRecord) -> bool:
         """Return whether moves that a rollback skipped can go back now, because their broker has returned."""
-        undone = record.status is PlanStatus.ROLLED_BACK or record.not_rolled_back is not None
-        return undone and bool(preview_rollback(self._context, self._digest).moves)
+        return record.rolled_back and bool(preview_rollback(self._context, self._digest).moves)
 
     def _waiting_progress(self, record: PlanRecord, sentence: str) -> Progress:
         progress = progress_of(record, self._journal.plans.rows(self._digest), busy=True, sentence=sentence)

@@ -38,7 +38,6 @@ from kafka_steward.journal.records import (
     MoveRow,
     MoveState,
     PlanRecord,
-    PlanStatus,
 )
 from kafka_steward.journal.store import Journal
 
@@ -193,7 +192,7 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> UndoVe
     ]
     back = {(entry.topic, entry.partition) for entry in returned}
     # What a rollback leaves alone is decided when it is published: what was changed later was restored before.
-    left_alone, changed_since = (alone, changed) if _is_rolled_back(record) else (sorted({*alone, *changed}), [])
+    left_alone, changed_since = (alone, changed) if record.rolled_back else (sorted({*alone, *changed}), [])
     names = {(entry.topic, entry.partition) for entry in left_alone}
     left, on_dead_brokers = _find_remaining_throttles(
         cluster, journal, [digest, *filter(None, [record.rolled_back_by])], snapshot.live
@@ -272,7 +271,7 @@ def _split_expected_moves(
         and (partition := snapshot.partitions.get(row.topic_partition)) is not None
         and partition.replicas != row.move.before
     ]
-    if not _is_rolled_back(record):
+    if not record.rolled_back:
         begun = [row for row in begun if row.state is MoveState.DROPPED and row.cause is Cause.REQUESTED]
     changed = {row.topic_partition: row.detail for row in refused} | {
         row.topic_partition: why
@@ -281,10 +280,6 @@ def _split_expected_moves(
     }
     expected = [row for row in begun if row.topic_partition not in changed]
     return expected, [SkippedPartition(*name, why) for name, why in changed.items()]
-
-
-def _is_rolled_back(record: PlanRecord) -> bool:
-    return record.status is PlanStatus.ROLLED_BACK or record.not_rolled_back is not None
 
 
 def _external_change_reason(row: MoveRow, snapshot: Snapshot, later: Sequence[tuple[str, MoveRow]]) -> str | None:
