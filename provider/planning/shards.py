@@ -259,7 +259,9 @@ def _solve_within_room(
             if not lacking.any():
                 part = ChangedRows.of(candidate)
                 moves, measures = _require_placement(_collect_plan(shards.merge_into_one(), job, [part]))
-                return moves, measures.limited_by_room(free)
+                # A plan that counts on less than what leaves may not be the best one.
+                proven = bool((counted == every).all()) and all(chosen.proven for chosen in known.values())
+                return moves, measures.limited_by_room(free, proven=proven)
         if not (counted & lacking).any():
             raise PlanError("No plan was found that fits into the log directories; this is an error of the planner.")
         counted = counted & ~lacking

@@ -14,7 +14,7 @@ from kafka_steward.assignment import Operation, TopicPartition
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from kafka_steward.planning.options import Options
-from kafka_steward.planning.solver import room
+from kafka_steward.planning.solver import integer_program, room
 from kafka_steward.planning.solver.balance import BalanceSetup
 from kafka_steward.planning.solver.problem import Brokers, PartitionTable, Problem
 from kafka_steward.planning.solver.room import fits, sure_room
@@ -86,6 +86,22 @@ def test_plans_in_batches_fit_too(monkeypatch: pytest.MonkeyPatch, seed: int, op
     monkeypatch.setattr(room, "MAX_PAIRS", 12)
     snapshot = random_case(seed, operation)
     assert check(snapshot, planned(snapshot, operation)).problems == []
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("seed", range(200, 204))
+def test_plans_whose_search_ends_at_its_limit_fit_and_say_so(
+    monkeypatch: pytest.MonkeyPatch, seed: int, operation: str
+) -> None:
+    """Some searches end without any solution, which would be all that they had to go by."""
+    monkeypatch.setattr(integer_program, "_MAX_NODES", 0)
+    snapshot = random_case(seed, operation)
+    plan = planned(snapshot, operation)
+    assert check(snapshot, plan).problems == []
+    left_open = "was left open at this size" in (plan.proof["gap_reason"] or "")
+    assert left_open <= plan.proof["limited_by_room"]
+    if left_open and unplaced(plan):
+        assert f"place up to {len(unplaced(plan))} more partition" in plan.proof["gap_reason"]
 
 
 def one_directory_each(seed: int, operation: str) -> SnapshotFolder:

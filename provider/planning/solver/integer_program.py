@@ -60,7 +60,10 @@ class IntegerProgram:
         self._goals.append((column, np.broadcast_to(np.asarray(cost, np.float64), column.shape)))
 
     def solve(self) -> tuple[Ints, bool] | None:
-        """Return the columns' values as whole numbers, and whether each goal is proven; None without a solution."""
+        """Return the columns' values as whole numbers, and whether each goal is proven; None if none were found.
+
+        A goal for which the search finds no values before its limit keeps those of the goal before it.
+        """
         model = self._build()
         proven, values = True, None
         for columns, costs in self._goals:
@@ -70,7 +73,8 @@ class IntegerProgram:
             # No start from the goal before: HiGHS 1.16 may return it in place of the best solution (findings/highs-…).
             model.run()
             if model.getInfo().primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-                return None
+                proven = False
+                break
             proven &= model.getModelStatus() == highspy.HighsModelStatus.kOptimal
             values = np.array(model.getSolution().col_value)
             used = np.flatnonzero(dense)

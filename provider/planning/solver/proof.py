@@ -58,6 +58,7 @@ _MOST = 0.75
 _RACK_LEFT = "rack_left_"
 #: The count of replicas that would move if room did not limit the plan.
 _WITHOUT_LIMIT = "moved_without_limit"
+_ROOM_PROVEN = "room_proven"
 #: The number of replicas out of sync that the notes of a shard name; they only count the rest.
 _NAMED_LATE = 10
 
@@ -140,14 +141,15 @@ class Measures:
     #: The name of the bounds that the leaders of each shard meet, if they are to be even.
     leader_evenness: list[str]
 
-    def limited_by_room(self, free: Measures) -> Measures:
+    def limited_by_room(self, free: Measures, *, proven: bool) -> Measures:
         """Return these measures of a plan that room limits, given those of the plan that would be made without limit.
 
-        A plan that is less even than the other may move less than its bound.
+        The plan is the best one within the room if that is `proven`. A plan that is less even than the other may move
+        less than its bound.
         """
         bound = min(free.counts["lower_bound"], self.counts["replicas_moved"])
-        without = {_WITHOUT_LIMIT: free.counts["replicas_moved"]}
-        return replace(self, counts={**self.counts, "lower_bound": bound, **without})
+        room = {_WITHOUT_LIMIT: free.counts["replicas_moved"], _ROOM_PROVEN: int(proven)}
+        return replace(self, counts={**self.counts, "lower_bound": bound, **room})
 
 
 def measure_candidate(candidate: CandidatePlan, problem: Problem, prices: list[int]) -> Measures:
@@ -325,6 +327,7 @@ def proof_fields(measures: Measures, brokers: Brokers, operation: Operation, opt
     busiest = max(int(np.max(measures.bytes_in, initial=0)), int(np.max(measures.bytes_out, initial=0)))
     names = ("topic", "partition", "reason")
     left = [dict(zip(names, values, strict=True)) for values in sorted(measures.not_planned)]
+    no_room = sum(row["reason"] == Disposition.NO_ROOM.reason_word for row in left)
     # Even disks depend on all sizes, and another plan on those of the partitions that it copies.
     by_bytes = operation in EVEN_OPERATIONS and options.balance == "bytes"
     unknown = counts["partitions_without_size" if by_bytes else "copied_without_size"]
@@ -335,7 +338,7 @@ def proof_fields(measures: Measures, brokers: Brokers, operation: Operation, opt
         "options": options.to_json(operation),
         **{name: counts[name] for name in _COUNTED},
         "gap": gap,
-        "gap_reason": _room_reason(counts) or _bound_gap_reason(gap, options),
+        "gap_reason": _room_reason(counts, no_room) or _bound_gap_reason(gap, options),
         "limited_by_room": _WITHOUT_LIMIT in counts,
         "leader_evenness": _leader_evenness(measures, brokers),
         "leader_changes_bound": _leader_bound(measures, brokers, operation),
@@ -366,12 +369,16 @@ def _racks_left(measures: Measures) -> dict[str, Any]:
     return {"counts": counts, "first": [dict(zip(names, values, strict=True)) for values in first]}
 
 
-def _room_reason(counts: Mapping[str, int]) -> str | None:
-    """Return what room cost, for a plan that it limits."""
+def _room_reason(counts: Mapping[str, int], no_room: int) -> str | None:
+    """Return what room cost, for a plan that it limits; `no_room` counts the partitions that it leaves for that."""
     if _WITHOUT_LIMIT not in counts:
         return None
     without = counted(counts[_WITHOUT_LIMIT], "replica")
-    return f"Log directories have too little room: if they had enough, the plan would move {without}."
+    sentence = f"Log directories have too little room: if they had enough, the plan would move {without}."
+    if counts[_ROOM_PROVEN]:
+        return sentence
+    most = f"place up to {counted(no_room, 'more partition')}, or " if no_room else ""
+    return f"{sentence} Whether another plan could {most}be more even or move less was left open at this size."
 
 
 def _bound_gap_reason(gap: int, options: Options) -> str | None:

@@ -58,12 +58,15 @@ class Steps:
     capacity: Ints
     cost: Ints
 
-    def of_rows(self, rows: Ints, others: Bools) -> Steps:
-        """Return the steps that are left for some rows beside the replicas that `others` have."""
-        taken = np.bincount(self.group[others & (self.group >= 0)], minlength=len(self.capacity))
-        before = np.cumsum(self.capacity, axis=1) - self.capacity
-        used = np.clip(taken[:, None] - before, 0, self.capacity)
-        return Steps(self.group[rows], self.capacity - used, self.cost)
+    def of_rows(self, rows: Ints, taken: Ints) -> Steps:
+        """Return the steps that are left for some rows where other replicas have `taken` so many of each group."""
+        group = self.group[rows]
+        known = np.unique(group[group >= 0])
+        capacity = self.capacity[known]
+        before = np.cumsum(capacity, axis=1) - capacity
+        used = np.clip(taken[known][:, None] - before, 0, capacity)
+        number = np.where(group >= 0, np.searchsorted(known, group), -1)
+        return Steps(number, capacity - used, self.cost[known])
 
 
 @dataclass(frozen=True)
@@ -86,10 +89,14 @@ class Choices:
     #: Whether the fewest moves, the fewest bytes and the leaders that stay are goals, and which pairs lead now.
     leads: Bools | None = None
 
-    def of_rows(self, rows: Ints, on: Bools) -> Choices:
-        """Return the choices of some rows, where all other rows keep the replicas that they are `on`."""
-        beside = on.copy()
-        beside[rows] = False
+    @property
+    def steps(self) -> list[Steps]:
+        """The steps of all goals, in their order."""
+        return [steps for goal in self.goals for steps in goal]
+
+    def of_rows(self, rows: Ints, taken: Sequence[Ints]) -> Choices:
+        """Return the choices of some rows, where other rows have `taken` so many replicas of each of `steps`."""
+        of = iter(taken)
         return Choices(
             self.size[rows],
             self.wanted[rows],
@@ -98,17 +105,18 @@ class Choices:
             self.may_stay[rows],
             self.missing[rows],
             self.gives[rows],
-            [[steps.of_rows(rows, beside) for steps in goal] for goal in self.goals],
+            [[steps.of_rows(rows, next(of)) for steps in goal] for goal in self.goals],
             None if self.leads is None else self.leads[rows],
         )
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The brokers of each row, and which rows stay as they are."""
+    """The brokers of each row, and which rows stay as they are. It is the best choice if that is `proven`."""
 
     on: Bools
     left: Bools
+    proven: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,13 +141,14 @@ def choose_within_room(choices: Choices, first: Callable[[], Bools], rooms: Room
     key = rules.counted.tobytes()
     if key not in rules.known:
         if int(choices.may.sum()) <= MAX_PAIRS:
-            chosen = _Program(choices, rooms, rules.counted).solve()
+            none = Chosen(choices.hold & choices.may, choices.may_stay)
+            chosen = _Program(choices, rooms, rules.counted).solve() or none
         else:
-            start = Chosen(first(), np.zeros(len(choices.size), bool))
-            chosen = _choose_in_batches(choices, start, rooms, rules.counted)
+            chosen = _choose_in_batches(choices, first(), rooms, rules.counted)
         rules.known[key] = chosen
     chosen = rules.known[key]
-    return _place_what_fits(choices, replace(chosen, on=chosen.on.copy(), left=chosen.left.copy()), rooms, rules.last)
+    placed = _Placed(choices, replace(chosen, on=chosen.on.copy(), left=chosen.left.copy()))
+    return _place_what_fits(placed, rooms, rules.last)
 
 
 def _without_too_large(choices: Choices, rooms: Rooms) -> Choices:
@@ -148,50 +157,79 @@ def _without_too_large(choices: Choices, rooms: Rooms) -> Choices:
     return replace(choices, may=choices.may & (choices.hold | (choices.size[:, None] <= np.array(largest))))
 
 
-def _choose_in_batches(choices: Choices, chosen: Chosen, rooms: Rooms, counted: Bools) -> Chosen:
-    waits = np.zeros(len(choices.size), bool)
+class _Placed:
+    """A choice that changes row by row, and what all of its rows together bring to the brokers and take from them."""
+
+    def __init__(self, choices: Choices, chosen: Chosen) -> None:
+        self.choices, self.chosen = choices, chosen
+        #: Per broker: the bytes that arrive at it, and those that leave it.
+        self.arriving, self.leaving = np.zeros((2, choices.may.shape[1]), np.int64)
+        #: The replicas in each group of each of the steps.
+        self.taken = [np.zeros(len(steps.capacity), np.int64) for steps in choices.steps]
+        self._count(np.arange(len(choices.size)), 1)
+
+    def arriving_sizes(self, broker: int) -> list[int]:
+        """Return the bytes of each replica that arrives at a broker."""
+        sizes: list[int] = self.choices.size[self.chosen.on[:, broker] & ~self.choices.hold[:, broker]].tolist()
+        return sizes
+
+    def choose(self, rows: Ints, rooms: Rooms, counted: Bools, may: Bools | None = None) -> None:
+        """Choose again for some rows, on brokers that they `may` use now, where all others keep their replicas."""
+        self._count(rows, -1)
+        bytes_free = (self.leaving * counted - self.arriving).tolist()
+        free = [None if each is None else (each[0] + more,) for each, more in zip(rooms, bytes_free, strict=True)]
+        choices = self.choices.of_rows(rows, self.taken)
+        part = _Program(choices if may is None else replace(choices, may=may), free, counted).solve()
+        if part is not None:
+            self.chosen.on[rows], self.chosen.left[rows] = part.on, part.left
+        self._count(rows, 1)
+
+    def _count(self, rows: Ints, sign: int) -> None:
+        choices, on, hold = self.choices, self.chosen.on[rows], self.choices.hold[rows]
+        size = sign * choices.size[rows]
+        self.arriving += size @ (on & ~hold)
+        self.leaving += size @ ((hold & ~on) | (choices.gives[rows] & ~self.chosen.left[rows, None]))
+        for steps, taken in zip(choices.steps, self.taken, strict=True):
+            group = steps.group[rows]
+            np.add.at(taken, group[on & (group >= 0)], sign)
+
+
+def _choose_in_batches(choices: Choices, on: Bools, rooms: Rooms, counted: Bools) -> Chosen:
+    # What leaves a broker with several log directories makes no room.
+    counted = counted & [each is not None and len(each) == 1 for each in rooms]
+    chosen, waits = Chosen(on, np.zeros(len(choices.size), bool)), np.zeros(len(choices.size), bool)
+    placed = _Placed(choices, chosen)
     # Until its turn comes, each of these rows stays as it is; what would have left then makes no room for others.
-    while (more := _rows_to_choose_again(choices, chosen, rooms, counted) & ~waits).any():
+    while (more := _rows_to_choose_again(placed, rooms, counted) & ~waits).any():
         waits |= more
         chosen.on[more], chosen.left[more] = (choices.hold & choices.may)[more], choices.may_stay[more]
+        placed = _Placed(choices, chosen)
+    single: Rooms = [each if each is None else (_one_room(each, choices.size),) for each in rooms]
     # Large partitions first: they find a place only while much room is left.
     again = np.flatnonzero(waits)
     again = again[np.argsort(-choices.size[again], kind="stable")]
     at_once = max(MAX_PAIRS // choices.may.shape[1], 1)
     for start in range(0, len(again), at_once):
-        _choose_batch(choices, chosen, np.sort(again[start : start + at_once]), rooms, counted)
+        placed.choose(np.sort(again[start : start + at_once]), single, counted)
     for row in np.flatnonzero(chosen.left)[:_MAX_RETRIES].tolist():
-        _choose_batch(choices, chosen, _neighbours(choices, chosen, row, rooms, at_once), rooms, counted)
+        placed.choose(_neighbours(placed, row, single, at_once), single, counted)
     return chosen
 
 
-def _neighbours(choices: Choices, chosen: Chosen, row: int, rooms: Rooms, count: int) -> Ints:
+def _neighbours(placed: _Placed, row: int, rooms: Rooms, count: int) -> Ints:
     """Return a row that was left, and others whose replicas may go elsewhere to make room for it, in their order.
 
     They are the smallest of those that come to the broker where the most room could be made.
     """
-    arriving = choices.size @ (chosen.on & ~choices.hold)
+    choices, on = placed.choices, placed.chosen.on
     could = [
-        int(came) + _one_room(directories, choices.size) if directories is not None and may else -1
-        for directories, came, may in zip(rooms, arriving, choices.may[row] & ~choices.hold[row], strict=True)
+        came + room[0] if room is not None and may else -1
+        for room, came, may in zip(rooms, placed.arriving.tolist(), choices.may[row] & ~choices.hold[row], strict=True)
     ]
     broker = int(np.argmax(could))
-    fresh = np.flatnonzero(chosen.on[:, broker] & ~choices.hold[:, broker])
+    fresh = np.flatnonzero(on[:, broker] & ~choices.hold[:, broker])
     fresh = fresh[np.argsort(choices.size[fresh], kind="stable")][: count - 1]
     return np.unique([row, *fresh.tolist()])
-
-
-def _choose_batch(choices: Choices, chosen: Chosen, batch: Ints, rooms: Rooms, counted: Bools) -> None:
-    """Choose again for some rows, where all others keep their replicas."""
-    size_beside = choices.size.copy()
-    size_beside[batch] = 0
-    arriving, leaving = _traffic(choices, chosen, size_beside)
-    free = [
-        directories if directories is None else (_one_room(directories, choices.size) + came,)
-        for directories, came in zip(rooms, (leaving * counted - arriving).tolist(), strict=True)
-    ]
-    part = _Program(choices.of_rows(batch, chosen.on), free, counted).solve()
-    chosen.on[batch], chosen.left[batch] = part.on, part.left
 
 
 def _one_room(directories: Sequence[int], sizes: Ints) -> int:
@@ -201,51 +239,37 @@ def _one_room(directories: Sequence[int], sizes: Ints) -> int:
     return sure_room(directories, int(sizes[sizes <= max(directories)].max(initial=0)))
 
 
-def _traffic(choices: Choices, chosen: Chosen, size: Ints) -> tuple[Ints, Ints]:
-    """Return the bytes that arrive at each broker and that leave it, for rows of these sizes."""
-    leaves = (choices.hold & ~chosen.on) | (choices.gives & ~chosen.left[:, None])
-    return size @ (chosen.on & ~choices.hold), size @ leaves
-
-
-def _rows_to_choose_again(choices: Choices, chosen: Chosen, rooms: Rooms, counted: Bools) -> Bools:
+def _rows_to_choose_again(placed: _Placed, rooms: Rooms, counted: Bools) -> Bools:
     """Return a mask of the rows with a new replica on a broker that has no room for it: the largest of each broker."""
+    choices = placed.choices
     again = np.zeros(len(choices.size), bool)
-    leaving = _traffic(choices, chosen, choices.size)[1] * counted
+    leaving = (placed.leaving * counted).tolist()
     for broker, directories in enumerate(rooms):
-        fresh = np.flatnonzero(chosen.on[:, broker] & ~choices.hold[:, broker])
+        fresh = np.flatnonzero(placed.chosen.on[:, broker] & ~choices.hold[:, broker])
         fresh = fresh[np.argsort(choices.size[fresh], kind="stable")]
         sizes = choices.size[fresh].tolist()
-        while sizes and not fits(directories, sizes, int(leaving[broker])):
+        while sizes and not fits(directories, sizes, leaving[broker]):
             sizes.pop()
         again[fresh[len(sizes) :]] = True
     return again
 
 
-def _place_what_fits(choices: Choices, chosen: Chosen, rooms: Rooms, counted: Bools) -> Chosen:
+def _place_what_fits(placed: _Placed, rooms: Rooms, counted: Bools) -> Chosen:
     """Place each row that was left and that fits once all others have moved.
 
     A program counts less room than there is on several disks, and what leaves only if it does in time for all.
     """
-    for row in np.flatnonzero(chosen.left).tolist():
-        size, leaving = int(choices.size[row]), _traffic(choices, chosen, choices.size)[1] * counted
-        able = [
-            broker
-            for broker in np.flatnonzero(choices.may[row] & ~choices.hold[row]).tolist()
-            if fits(rooms[broker], [*_arriving_sizes(choices, chosen, broker), size], int(leaving[broker]))
-        ]
-        if len(able) < int(choices.wanted[row] - (choices.hold & choices.may)[row].sum()):
-            continue
-        one = choices.of_rows(np.array([row]), chosen.on)
-        one.may[0] = one.hold[0]
-        one.may[0, able] = True
-        best = _Program(one, [None] * len(rooms), counted).solve()
-        chosen.on[row], chosen.left[row] = best.on[0], best.left[0]
-    return chosen
-
-
-def _arriving_sizes(choices: Choices, chosen: Chosen, broker: int) -> list[int]:
-    fresh: list[int] = choices.size[chosen.on[:, broker] & ~choices.hold[:, broker]].tolist()
-    return fresh
+    choices, unlimited = placed.choices, [None] * len(rooms)
+    for row in np.flatnonzero(placed.chosen.left).tolist():
+        leaving, held = (placed.leaving * counted).tolist(), choices.hold[row]
+        able = held.copy()
+        for broker in np.flatnonzero(choices.may[row] & ~held).tolist():
+            able[broker] = fits(
+                rooms[broker], [*placed.arriving_sizes(broker), int(choices.size[row])], leaving[broker]
+            )
+        if (able & ~held).sum() >= choices.wanted[row] - (held & choices.may[row]).sum():
+            placed.choose(np.array([row]), unlimited, counted, able[None, :])
+    return placed.chosen
 
 
 class _Program:
@@ -331,7 +355,8 @@ class _Program:
         program.add_terms(rows[of], step, -1)
         return step, cost[of, step_of].astype(np.float64)
 
-    def solve(self) -> Chosen:
+    def solve(self) -> Chosen | None:
+        """Return the best choice that was found; None if none was before the search ended at its limit."""
         choices, program = self.choices, self.program
         program.add_goal(self.placed, -choices.missing)
         for goal in choices.goals:
@@ -344,9 +369,9 @@ class _Program:
             program.add_goal(self.pair, -choices.leads[self.row, self.broker].astype(np.float64))
         solved = program.solve()
         if solved is None:
-            raise AssertionError("rows that may stay, or move back, always have a solution")
-        values, _ = solved
+            return None
+        values, proven = solved
         on = np.zeros(choices.may.shape, bool)
         chosen = values[self.pair] > 0
         on[self.row[chosen], self.broker[chosen]] = True
-        return Chosen(on, values[self.placed] == 0)
+        return Chosen(on, values[self.placed] == 0, proven)
