@@ -347,7 +347,9 @@ def is_pair_in(row: Ints, value: Ints, other_row: Ints, other_value: Ints) -> Bo
     size = values * (1 + max(int(row.max(initial=0)), int(other_row.max(initial=0))))
     pairs, other_pairs = row * values + value, other_row * values + other_value
     if size > _MANY_PAIRS:
-        return np.isin(pairs, other_pairs)
+        # `np.isin` hashes such numbers (numpy 2.3 and later), which takes ten times as long as this.
+        known = np.append(np.sort(other_pairs), size)
+        return np.asarray(known[np.searchsorted(known, pairs)] == pairs, bool)
     # A table of all pairs takes a fraction of the time that sorting takes.
     lookup = np.zeros(size, bool)
     lookup[other_pairs] = True

@@ -99,7 +99,8 @@ def run(
     boundaries = job.boundaries(snapshot.partitions, shard_rows)
     if len(snapshot.partitions) <= most_sent:
         sent = _send_shards(spark, TableShards.of(snapshot.partitions, boundaries).tables)
-        rows, proof = plan_snapshot(_SparkShards(sent, ordered=True), job, snapshot, several=bool(boundaries))
+        small = len(snapshot.partitions) <= shard_rows
+        rows, proof = plan_snapshot(_SparkShards(sent, True, small), job, snapshot, several=bool(boundaries))
     else:
         # Each stage would read and shuffle the partitions again.
         packs = _cut_into_packs(_read_partitions(spark, snapshot), boundaries)
@@ -123,12 +124,19 @@ def _send_shards(spark: SparkSession, tables: Sequence[pa.Table]) -> DataFrame:
 
 @dataclass(frozen=True)
 class _SparkShards(Shards):
-    """Shards as packs, those of each shard in one task; `ordered` if each is one pack with its rows in order."""
+    """Shards as packs, those of each shard in one task; `ordered` if each is one pack with its rows in order.
+
+    `small` ones are solved in this process: to start a Python worker of Spark would take longer.
+    """
 
     packs: DataFrame
     ordered: bool
+    small: bool = False
 
     def run(self, kernel: Kernel) -> list[pa.Table]:
+        if self.small:
+            solved = pa.Table.from_batches(_run_on_packs(kernel, self.ordered, self.packs.toArrow().to_batches()))
+            return [_unpack_table(pack.as_buffer()) for pack in solved.column("pack")]
         mapped = ship(partial(_run_on_packs, kernel, self.ordered))
         results = self.packs.mapInArrow(mapped, _spark_schema(_SHARDED)).collect()
         return [_unpack_table(pa.py_buffer(row["pack"])) for row in sorted(results, key=itemgetter("shard"))]
