@@ -544,7 +544,7 @@ def test_a_broker_that_a_drain_does_not_empty_and_the_rates_of_others_are_in_wha
     none = printed(scene, capsys, "--exclude", ".*")
     assert none.startswith("Nothing else has to move. Broker 1 will not be empty: 7 partitions stay on it: service-0 (")
     for rate, duration in (
-        (None, "at least 0 s at 50.0 MB/s into each broker"),
+        (None, "less than a second at 50.0 MB/s into each broker"),
         ("1", "not predicted: 1 B/s into broker 4, set by someone else"),
         ("1000000", "at least 40 s, with 1.0 MB/s into broker 4, set by someone else"),
     ):

@@ -366,6 +366,11 @@ def test_what_a_plan_breaks_is_named() -> None:
     assert constraint_regressions(moves[1:2], rows) == ["t-1 will have 1 replica instead of 2."], (
         "min.insync.replicas is unknown"
     )
+    emptied = cluster("1a 2b 3c- 4a", "t: 123")
+    (sentence,) = constraint_regressions([move("t-0", "123", "124")], emptied)
+    assert sentence == "t-0 will be on 2 racks instead of 3: 2 racks have a broker for it.", (
+        "the rack rule is not broken"
+    )
 
 
 def test_what_a_plan_does_to_one_broker_is_named_before_what_it_does_to_partitions() -> None:

@@ -185,7 +185,7 @@ def test_a_proof_that_lacks_parts_makes_a_page_all_the_same(empty: dict[str, Any
 @pytest.mark.parametrize(
     ("throttle", "seconds", "told"),
     [
-        (90_000, 0, "at least 0 s at 90.0 kB/s into each broker (without the rates that others have set)"),
+        (90_000, 0, "less than a second at 90.0 kB/s into each broker (without the rates that others have set)"),
         (1_000, 0, f"not predicted: {ineffective_message(1_000)}"),
         (1_000, None, "unthrottled: as fast as disks and network allow"),
         (0, 5, "unthrottled: as fast as disks and network allow"),

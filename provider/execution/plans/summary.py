@@ -90,12 +90,14 @@ def constraint_regressions(moves: Sequence[Move], snapshot: SnapshotFolder) -> l
     for each that will hold far more replicas than the others of its rack, and for each disk that becomes too full, come
     first.
     """
-    racks = {row["broker"]: row["rack"] for row in snapshot.brokers.to_pylist()}
+    rows = snapshot.brokers.to_pylist()
+    racks = {row["broker"]: row["rack"] for row in rows}
+    left = _count_racks(tuple(row["broker"] for row in rows if _takes_replicas(row)), racks)
     min_isr = min_isr_by_topic(snapshot.partitions)
     return [
         *_leader_regressions(moves, snapshot),
         *_load_regressions(moves, snapshot),
-        *(sentence for move in moves for sentence in _move_regressions(move, racks, min_isr.get(move.topic))),
+        *(sentence for move in moves for sentence in _move_regressions(move, racks, left, min_isr.get(move.topic))),
     ]
 
 
@@ -148,11 +150,15 @@ def _takes_replicas(row: Mapping[str, Any]) -> bool:
     return row["state"] in ("live", "new") and not row["cordoned"]
 
 
-def _move_regressions(move: Move, racks: Mapping[int, str | None], min_isr: int | None) -> Iterator[str]:
+def _move_regressions(
+    move: Move, racks: Mapping[int, str | None], racks_left: int, min_isr: int | None
+) -> Iterator[str]:
     name = move.topic_partition
     before, after = _count_racks(move.before, racks), _count_racks(move.after, racks)
     if after < before and after < len(move.after):
-        yield f"{name} will be on {counted(after, 'rack')} instead of {before}."
+        # The rack rule counts it as broken only if another rack could take a replica.
+        why = f": {counted(racks_left, 'rack', 'has', 'have')} a broker for it" if after >= racks_left else ""
+        yield f"{name} will be on {counted(after, 'rack')} instead of {before}{why}."
     if len(move.after) < len(move.before):
         yield f"{name} will have {counted(len(move.after), 'replica')} instead of {len(move.before)}."
     if min_isr is not None and len(move.after) < min_isr <= len(move.before):
@@ -272,7 +278,11 @@ def _predicted_duration(plan: PlanFolder, stricter: Sequence[ExternalRate] | Non
     if vain := ineffective_message(throttle):
         return f"not predicted: {vain}"
     unknown = " (without the rates that others have set)" if stricter is None else ""
-    return f"at least {format_duration(seconds)} at {format_bytes(throttle)}/s into each broker{unknown}"
+    return f"{_at_least(seconds)} at {format_bytes(throttle)}/s into each broker{unknown}"
+
+
+def _at_least(seconds: float) -> str:
+    return f"at least {format_duration(seconds)}" if seconds >= 1 else "less than a second"
 
 
 def _throttle(plan: PlanFolder) -> int:
@@ -301,7 +311,7 @@ def _duration_at_rates_of_others(moves: Sequence[Move], stricter: Sequence[Exter
     way = "out of" if rate.side is ThrottleSide.LEADER else "into"
     where = f"{format_bytes(rate.bytes_per_s)}/s {way} broker {rate.broker}, set by someone else"
     predicted = bool(slow) and not stopping
-    return f"at least {format_duration(max(least, seconds))}, with {where}" if predicted else f"not predicted: {where}"
+    return f"{_at_least(max(least, seconds))}, with {where}" if predicted else f"not predicted: {where}"
 
 
 @dataclass(frozen=True, slots=True)
