@@ -15,6 +15,8 @@ _SERVERS = 2
 class JournalUse(Enum):
     """What a verb has a journal for. The value is the clause by which it asks for a connection."""
 
+    #: It is about this machine: it needs no cluster.
+    NO_CLUSTER = "no cluster"
     #: It changes nothing, and shows little of a journal: it needs no connection, and so no Airflow.
     NONE = ""
     READ = "it reads what is kept there"
@@ -22,13 +24,14 @@ class JournalUse(Enum):
     CHANGE = "what Kafka Steward changes is kept there, to be shown, cancelled and rolled back"
 
 
-#: The verbs, or the groups of verbs, that change nothing.
+#: The verbs, or the groups of verbs, that change nothing in a cluster.
 _USES: Mapping[str, JournalUse] = {
     **dict.fromkeys(("doctor", "health", "partitions", "plan", "queue generate", "status"), JournalUse.NONE),
     **dict.fromkeys(
         ("audit", "pending", "plans", "queue list", "queue verify", "requests list", "show"), JournalUse.READ
     ),
     "throttles": JournalUse.OWN_THROTTLES,
+    **dict.fromkeys(("make-archive", "prepare-spark"), JournalUse.NO_CLUSTER),
 }
 
 
@@ -38,9 +41,14 @@ def journal_use(words: str) -> JournalUse:
     return _USES.get(" ".join((verb, *rest[:1])), _USES.get(verb, JournalUse.CHANGE))
 
 
+def is_console() -> bool:
+    """Return whether the program that runs is our own, and not Airflow's."""
+    return PurePath(sys.argv[0]).name == "kafka-steward"
+
+
 def our_program() -> str:
     """Return the program that runs, if it is our own, and else Airflow's, as a reader of its messages types it."""
-    return "kafka-steward" if PurePath(sys.argv[0]).name == "kafka-steward" else "airflow kafka-steward"
+    return "kafka-steward" if is_console() else "airflow kafka-steward"
 
 
 def command_line(words: str, conn_id: str | None, direct: str = "") -> str:

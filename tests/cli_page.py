@@ -13,7 +13,7 @@ _HEAD = """# Verbs and options
 
 What each verb of `kafka-steward` prints by `--help`, less its examples.
 [How to](../how-to.md#act-at-a-terminal) has the exit codes. In brackets are options of several verbs,
-which stand here; a verb's own stand below it. Every verb takes:
+which stand here; a verb's own stand below it. Every verb takes (make-archive and prepare-spark no cluster):
 
 """
 _LOOK = "\n{} also take:\n\n"

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafka_steward.assignment import Operation
 from kafka_steward.cli.declarations import ActionCommand, Arg, GroupCommand, to_airflow
-from kafka_steward.commands import JournalUse, journal_use
+from kafka_steward.commands import JournalUse, is_console, journal_use
 from kafka_steward.journal.audit import Action
 from kafka_steward.planning.options import GIVEN_OPTIONS, REQUIRED, PlannerOption
 
@@ -82,7 +82,7 @@ _EPILOG = f"""examples:
   airflow kafka-steward partitions --under-replicated-partitions --cluster kafka_production
   airflow kafka-steward apply reassignment.json --throttle 20M --cluster kafka_production
   airflow kafka-steward cancel --scope plan --reason 'wrong racks' --cluster kafka_production
-  airflow kafka-steward audit --plan 3f2a91c0 --output json
+  airflow kafka-steward audit --plan 3f2a91c0 --output json --cluster kafka_production
 
 {_EXIT_CODES}"""
 
@@ -197,7 +197,8 @@ _DEFAULT_CONNECTION = "kafka_steward_default"
 
 _CLUSTER = Arg(
     ("--cluster", "--conn-id"),
-    help=f"Airflow connection of the cluster, of type kafka_steward (default: {_DEFAULT_CONNECTION})",
+    help="Airflow connection of the cluster, of type kafka_steward "
+    f"(default of airflow kafka-steward: {_DEFAULT_CONNECTION})",
     metavar="CONN_ID",
     dest="cluster",
 )
@@ -242,7 +243,7 @@ class _LazyCommand:
     def __call__(self, arguments: Namespace) -> None:
         arguments.shows_file = self.function == "show.show_plan" and Path(arguments.plan or "").is_file()
         try:
-            if self._is_direct(arguments) or (arguments.shows_file and not arguments.cluster):
+            if self._needs_no_airflow(arguments):
                 self._run_quietly(arguments)
             else:
                 from airflow.utils.cli import suppress_logs_and_warning
@@ -252,6 +253,11 @@ class _LazyCommand:
                 suppress_logs_and_warning(self._run_verb)(arguments)
         except KeyboardInterrupt as error:
             raise SystemExit(Exit.INTERRUPTED) from error
+
+    def _needs_no_airflow(self, arguments: Namespace) -> bool:
+        if self.use is JournalUse.NO_CLUSTER or self._is_direct(arguments):
+            return True
+        return arguments.shows_file and not arguments.cluster
 
     def _is_direct(self, arguments: Namespace) -> bool:
         """Return whether the cluster is named by its brokers. Raises SystemExit if it cannot be."""
@@ -269,6 +275,10 @@ class _LazyCommand:
             fault = "--cluster and --bootstrap-server name a cluster twice; give one of them"
         elif arguments.command_config is not None and not given:
             fault = "--command-config goes with --bootstrap-server; with --cluster, the connection has these settings"
+        elif is_console() and not (given or arguments.cluster or arguments.shows_file):
+            # `airflow kafka-steward` has a default, as every hook of Airflow has; here it would make a home of Airflow.
+            look = "--bootstrap-server HOST:PORT, or " if self.use is JournalUse.NONE else ""
+            fault = f"the cluster is not named: give {look}--cluster CONN_ID, the Airflow connection of the cluster"
         if fault:
             print(f"{fault[0].upper()}{fault[1:]}.", file=sys.stderr)
             raise SystemExit(Exit.USAGE)
@@ -298,7 +308,8 @@ def _build_verb(
     message = f"{about}.\n\n{details}" if details else None
     epilog = "examples:" + "".join(f"\n  airflow kafka-steward {example}" for example in examples)
     use = journal_use(examples[0])
-    every = (_CLUSTER, *(_DIRECT if use is JournalUse.NONE else _NOT_DIRECT), _OUTPUT, _VERBOSE)
+    cluster = (_CLUSTER, *(_DIRECT if use is JournalUse.NONE else _NOT_DIRECT))
+    every = (*(() if use is JournalUse.NO_CLUSTER else cluster), _OUTPUT, _VERBOSE)
     return ActionCommand(name, about, _LazyCommand(function, use), (*args, *every), message, epilog)
 
 

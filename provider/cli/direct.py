@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,13 +39,22 @@ class DirectAccess:
     @cached_property
     def access(self) -> ClusterConfig:
         """The client's configuration, with the default of every setting. Raises SettingError, naming file and key."""
+        for server in filter(None, map(str.strip, self.servers.split(","))):
+            if not re.search(r"[^:]:[0-9]+$", server):
+                raise SettingError(f"--bootstrap-server has {server!r}; write host:port, such as b1.example.com:9092.")
         given = read_command_config(self.command_config) if self.command_config else {}
         client = override_config(given, {"bootstrap_servers": self.servers})
         return ClusterConfig(CONN_ID, Settings(), workspace="", client=client, journal="")
 
+    def cluster(self) -> KafkaCluster:
+        """Connect. The caller closes it. Raises as `KafkaCluster` does."""
+        client = self.access.client
+        with _naming(self.command_config):
+            return KafkaCluster(client)
+
     def open(self) -> ClusterSession:
-        """Connect, and open an empty journal that is deleted with the session. Raises as `KafkaCluster` does."""
-        cluster = KafkaCluster(self.access.client)
+        """Connect, and open an empty journal that is deleted with the session. Raises as `cluster` does."""
+        cluster = self.cluster()
         folder = TemporaryDirectory(prefix="kafka-steward-")
         try:
             journal = open_journal(f"sqlite:///{folder.name}/journal.db", cluster.cluster_id)
@@ -67,13 +78,20 @@ def read_command_config(path: str) -> dict[str, object]:
     except (OSError, InvalidUEscapeError) as error:
         why = getattr(error, "strerror", None) or error
         raise SettingError(f"The file {path} of --command-config cannot be read: {why}.") from error
-    for key in given:
-        if not is_client_key(key):
-            raise SettingError(
-                f"The file {path} of --command-config has {key}, which our client does not know: remove it, or correct "
-                "its spelling."
-            )
-    try:
+    unknown = [key for key in given if not is_client_key(key)]
+    if unknown:
+        raise SettingError(
+            f"The file {path} of --command-config has {', '.join(unknown)}, which our client does not know: remove "
+            f"{'it, or correct its' if len(unknown) == 1 else 'them, or correct their'} spelling."
+        )
+    with _naming(path):
         return client_config(given)
+
+
+@contextmanager
+def _naming(path: str | None) -> Iterator[None]:
+    """Let the message of a setting that cannot be used name the file that has it."""
+    try:
+        yield
     except SettingError as error:
-        raise SettingError(f"The file {path} of --command-config: {error}") from error
+        raise SettingError(f"The file {path} of --command-config: {error}" if path else str(error)) from error

@@ -86,7 +86,8 @@ def open_cluster(config: ClusterConfig) -> KafkaCluster:
 def _lines(findings: Sequence[Finding]) -> list[str]:
     width = max(len(finding.subject) for finding in findings)
     lines = []
-    for finding in findings:
+    for finding, after in zip(findings, (*findings[1:], None), strict=True):
         lines.append(f"{finding.level.value:5}  {finding.subject.ljust(width)}  {finding.sentence}")
-        lines += [f"{' ' * (width + 9)}{command}" for command in finding.command.splitlines()]
+        if after is None or after.command != finding.command:  # what helps with several stands below the last
+            lines += [f"{' ' * (width + 9)}{command}" for command in finding.command.splitlines()]
     return lines

@@ -17,6 +17,7 @@ from kafka_steward.assignment import Assignment, TopicPartition, begin_with_brok
 from kafka_steward.cli import Exit
 from kafka_steward.cli.document_facts import document_facts, document_lines
 from kafka_steward.cli.verb import NO_JOURNAL, CommandContext, print_error
+from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.health import PartitionCondition, failed_log_dirs, failed_paths_text, partition_conditions
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.document_api.document_status import DocumentStatus, read_document_status
@@ -25,7 +26,7 @@ from kafka_steward.escaping import iso_time
 from kafka_steward.execution.announcements import restart_clause, restarting_brokers
 from kafka_steward.execution.cluster_queries import describe_topic, readable_min_isr
 from kafka_steward.execution.failures.records import read_failures
-from kafka_steward.execution.failures.rules import lost_racks_clause, not_counted_text
+from kafka_steward.execution.failures.rules import build_view, lost_racks_clause, not_counted_text
 from kafka_steward.execution.plans.lifecycle import find_plan_by_prefix
 from kafka_steward.execution.plans.report import reason_to_leave
 from kafka_steward.execution.plans.rollback import find_left_alone, mark_taken_back
@@ -91,11 +92,6 @@ def time_argument_ms(time: int | datetime, now_ms: int) -> int:
     return now_ms - time if isinstance(time, int) else int(time.timestamp() * 1000)
 
 
-#: The facts of `status` that only a journal has.
-_OF_THE_JOURNAL = (
-    *("announced_restarts", "documents_that_cannot_be_read", "external_rates", "failures_written_down"),
-    *("heals_called_off", "hosts", "journal", "outage", "plans", "polls"),
-)
 #: The facts for which `status` prints separate lines, besides those of the documents.
 _APART = (
     *("dead_brokers_hold", "rates_for_all_brokers", "plans", "external_rates", "hosts", "polls"),
@@ -105,16 +101,17 @@ _APART = (
 
 def show_status(call: CommandContext) -> None:
     """Print the state of the cluster and its unfinished plans."""
+    if call.direct is not None:
+        with call.open_cluster() as cluster:
+            facts = _status_without_journal(cluster)
+        call.out.print_facts(facts, _cluster_lines(facts))
+        print_error(NO_JOURNAL)
+        return
     with call.open() as opened:
         unfinished = opened.journal.plans.unfinished()
         external = {record.digest: list_external_rates(opened.journal, record) for record in unfinished}
         documents, stored = read_document_status(opened.journal), opened.journal.plans
-        facts = _status_facts(opened, unfinished, external, documents, direct=call.direct is not None)
-        if call.direct is not None:
-            facts = {name: value for name, value in facts.items() if name not in _OF_THE_JOURNAL}
-            call.out.print_facts(facts, _cluster_lines(facts))
-            print_error(NO_JOURNAL)
-            return
+        facts = _status_facts(opened, unfinished, external, documents)
         lines = [*_cluster_lines(facts), *document_lines(documents)]
         lines += [restart["sentence"] for restart in facts["announced_restarts"]]
         lines += [f"opened on: {host['host']}, last {host['last']}" for host in facts["hosts"]]
@@ -144,61 +141,48 @@ def late_step_lines(record: PlanRecord, now_ms: int, settings: Settings) -> list
     return [f"  no process has stepped it for {late_s:.0f} s: look at the triggerer and the workers, or resume it"]
 
 
+def _status_without_journal(cluster: KafkaCluster) -> dict[str, Any]:
+    """Return the facts of a cluster by itself: what counts as an outage is a matter of a connection's settings."""
+    snapshot = cluster.snapshot()
+    view = build_view(snapshot, snapshot.dead_hosting_brokers, {})
+    lost = [f"brokers are down{lost_racks_clause(view.lost_racks)}"] if view.lost_racks else []
+    return _cluster_facts(cluster, snapshot, {"failures": lost})
+
+
+def _cluster_facts(cluster: KafkaCluster, snapshot: Snapshot, failures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts that a cluster has by itself, with those about failures among them."""
+    dead = snapshot.dead_hosting_brokers
+    broken = dict[int, tuple[str, ...]]()
+    with suppress(ClusterError):  # without the right to read log directories, there is a status all the same
+        broken = failed_log_dirs(snapshot, cluster.directories(sorted(snapshot.live)))
+    return {
+        "cluster_id": snapshot.cluster_id,
+        "mode": cluster.mode_text.replace(" mode", ""),
+        "live_brokers": sorted(snapshot.live),
+        "dead_brokers": sorted(dead),
+        "failed_log_dirs": [{"broker": broker, "paths": list(paths)} for broker, paths in broken.items()],
+        "dead_brokers_hold": _held_by(snapshot, dead),
+        "rates_for_all_brokers": _rates_for_all(cluster, snapshot),
+        **failures,
+        "pending_deletions": snapshot.deletion_sentences,
+        "partitions": len(snapshot.partitions),
+        "under_replicated": sum(partition.under_replicated for partition in snapshot.partitions.values()),
+        "without_a_leader": sum(partition.leader is None for partition in snapshot.partitions.values()),
+        "reassigning": len(snapshot.in_flight),
+    }
+
+
 def _status_facts(
     opened: ClusterSession,
     plans: Sequence[PlanRecord],
     external: Mapping[str, Sequence[ExternalRate]],
     documents: DocumentStatus,
-    *,
-    direct: bool,
 ) -> dict[str, Any]:
-    snapshot, journal, now_ms = opened.cluster.snapshot(), opened.journal, opened.journal.now_ms()
-    failures = read_failures(journal)
-    dead = snapshot.dead_hosting_brokers
-    outage = decide_outage(journal, snapshot, failures, opened.settings)
-    view, why, of_disks = outage.view, outage.brokers_why, outage.disks_why
-    not_counted, due, conn_id = outage.brokers.not_counted, outage.brokers.due, journal.conn_id
-    broken = dict[int, tuple[str, ...]]()
-    with suppress(ClusterError):  # without the right to read log directories, there is a status all the same
-        broken = failed_log_dirs(snapshot, opened.cluster.directories(sorted(snapshot.live)))
-    # What counts as an outage is a matter of the settings that a connection has.
-    why, of_disks = ("", "") if direct else (why, of_disks)
-    notes = filter(
-        None,
-        (
-            why and f"{begin_with_brokers(sorted(dead), 'is', 'are')} down: {why}",
-            not_counted_text(not_counted, but=due, conn_id=conn_id),
-            view.lost_racks and f"brokers are down{lost_racks_clause(view.lost_racks)}",
-            of_disks and f"{begin_with_brokers(sorted(view.lost), 'has', 'have')} failed log directories: {of_disks}",
-        ),
-    )
+    snapshot, journal = opened.cluster.snapshot(), opened.journal
     openings = [] if journal.hosts is None else journal.hosts.openings()
     polls = [] if journal.hosts is None else journal.hosts.polls()
     return {
-        "cluster_id": snapshot.cluster_id,
-        "mode": opened.cluster.mode_text.replace(" mode", ""),
-        "live_brokers": sorted(snapshot.live),
-        "dead_brokers": sorted(dead),
-        "failed_log_dirs": [{"broker": broker, "paths": list(paths)} for broker, paths in broken.items()],
-        "dead_brokers_hold": _held_by(snapshot, dead),
-        "rates_for_all_brokers": _rates_for_all(opened.cluster, snapshot),
-        "outage": bool(why or of_disks),
-        "failures": list(notes),
-        "announced_restarts": [
-            {"broker": broker, "until": iso_time(until_ms), "sentence": f"Broker {broker} {restart_clause(until_ms)}."}
-            for broker, until_ms in sorted(restarting_brokers(journal.mailbox, now_ms).items())
-        ],
-        "pending_deletions": snapshot.deletion_sentences,
-        "failures_written_down": sorted(failures.entries),
-        "heals_called_off": sorted(failures.called_off - snapshot.live),
-        "documents_that_cannot_be_read": [
-            *(node.path for node in list_unreadable(journal.mailbox, WRITTEN)),
-            *(node.path for node in documents.unreadable),
-        ],
-        "partitions": len(snapshot.partitions),
-        "under_replicated": sum(partition.under_replicated for partition in snapshot.partitions.values()),
-        "without_a_leader": sum(partition.leader is None for partition in snapshot.partitions.values()),
-        "reassigning": len(snapshot.in_flight),
+        **_cluster_facts(opened.cluster, snapshot, _failure_facts(opened, snapshot, documents)),
         "plans": [record.digest for record in plans],
         "external_rates": [{"plan": digest, **rate.to_json()} for digest, rates in external.items() for rate in rates],
         "journal": (opened.origin or {}).get("place"),
@@ -209,6 +193,36 @@ def _status_facts(
         "polls": [
             {"kind": row["kind"], "host": row["host"], "last": iso_time(row["at_ms"]), "seconds": row["age_ms"] / 1000}
             for row in polls
+        ],
+    }
+
+
+def _failure_facts(opened: ClusterSession, snapshot: Snapshot, documents: DocumentStatus) -> dict[str, Any]:
+    journal, dead = opened.journal, snapshot.dead_hosting_brokers
+    failures = read_failures(journal)
+    outage = decide_outage(journal, snapshot, failures, opened.settings)
+    view, why, of_disks = outage.view, outage.brokers_why, outage.disks_why
+    notes = filter(
+        None,
+        (
+            why and f"{begin_with_brokers(sorted(dead), 'is', 'are')} down: {why}",
+            not_counted_text(outage.brokers.not_counted, but=outage.brokers.due, conn_id=journal.conn_id),
+            view.lost_racks and f"brokers are down{lost_racks_clause(view.lost_racks)}",
+            of_disks and f"{begin_with_brokers(sorted(view.lost), 'has', 'have')} failed log directories: {of_disks}",
+        ),
+    )
+    return {
+        "outage": bool(why or of_disks),
+        "failures": list(notes),
+        "announced_restarts": [
+            {"broker": broker, "until": iso_time(until_ms), "sentence": f"Broker {broker} {restart_clause(until_ms)}."}
+            for broker, until_ms in sorted(restarting_brokers(journal.mailbox, journal.now_ms()).items())
+        ],
+        "failures_written_down": sorted(failures.entries),
+        "heals_called_off": sorted(failures.called_off - snapshot.live),
+        "documents_that_cannot_be_read": [
+            *(node.path for node in list_unreadable(journal.mailbox, WRITTEN)),
+            *(node.path for node in documents.unreadable),
         ],
     }
 
@@ -279,9 +293,9 @@ _CONDITION_WORDS = {
 def list_partitions(call: CommandContext) -> Exit:
     """Print the partitions that meet any of the requested conditions, or all (KIP-352)."""
     wanted = [condition for condition in PartitionCondition if getattr(call.arguments, condition.value)]
-    with call.open() as opened:
-        snapshot = _describe_partitions(opened, call.arguments.topic)
-        min_isr, unreadable = readable_min_isr(opened.cluster, sorted(snapshot.topics))
+    with call.open_cluster() as cluster:
+        snapshot = _describe_partitions(cluster, call.arguments.topic)
+        min_isr, unreadable = readable_min_isr(cluster, sorted(snapshot.topics))
     rows = [
         _partition_facts(partition, min_isr.get(partition.topic))
         for _, partition in sorted(snapshot.partitions.items())
@@ -301,10 +315,10 @@ def list_partitions(call: CommandContext) -> Exit:
     return Exit.FAILED if unreadable else Exit.DONE
 
 
-def _describe_partitions(opened: ClusterSession, topic: str | None) -> Snapshot:
+def _describe_partitions(cluster: KafkaCluster, topic: str | None) -> Snapshot:
     if topic is None:
-        return opened.cluster.snapshot()
-    snapshot = describe_topic(opened.cluster, topic)
+        return cluster.snapshot()
+    snapshot = describe_topic(cluster, topic)
     if not snapshot.partitions:
         raise RequestError(
             f"Cluster {snapshot.cluster_id} has no topic {topic}; leave out --topic to list those of all topics."
@@ -403,8 +417,8 @@ def _show_file(call: CommandContext) -> None:
     targets = parse_reassignment(read_assignment(call.arguments.plan, "reassignment"))
     now: Mapping[TopicPartition, Partition] | None = None
     if call.arguments.cluster or call.direct:
-        with call.open() as opened:
-            now = opened.cluster.snapshot(sorted({name.topic for name in targets})).partitions
+        with call.open_cluster() as cluster:
+            now = cluster.snapshot(sorted({name.topic for name in targets})).partitions
     rows = [_target_facts(name, target, now) for name, target in sorted(targets.items())]
     columns = tuple(rows[0]) if rows else ()
     call.out.print_rows(rows, Table(columns, [tuple(_cell_text(row[name]) for name in columns) for row in rows]))

@@ -12,7 +12,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from kafka_steward.journal.store import Journal
 
 if TYPE_CHECKING:
     from kafka_steward.cli.direct import DirectAccess
+    from kafka_steward.cluster.client import KafkaCluster
     from kafka_steward.hooks.cluster_config import ClusterConfig
     from kafka_steward.hooks.session import ClusterSession
     from kafka_steward.hooks.steward import StewardHook
@@ -123,6 +124,16 @@ class CommandContext:
     def open(self) -> ClusterSession:
         """Open the cluster, and its journal; with `--bootstrap-server` an empty one, which is deleted at the end."""
         return (self.direct or self.hook).open()
+
+    @contextmanager
+    def open_cluster(self) -> Iterator[KafkaCluster]:
+        """Open the cluster alone, if no journal is used: an empty one takes most of the time of a look."""
+        if self.direct is not None:
+            with closing(self.direct.cluster()) as cluster:
+                yield cluster
+            return
+        with self.hook.open() as opened:
+            yield opened.cluster
 
     def journal(self, *, compare: bool = True) -> AbstractContextManager[Journal]:
         """Open the cluster's journal; the cluster itself need not respond."""

@@ -25,14 +25,8 @@ from kafka_steward.cluster.client import KafkaCluster
 from kafka_steward.cluster.connection import find_client_secrets
 from kafka_steward.errors import SettingError, StewardError
 from kafka_steward.execution.plans.znode_submission import ZnodeReassignmentClient
-from kafka_steward.hooks.cluster_config import (
-    ClusterConfig,
-    ConnectionFields,
-    cluster_config,
-    find_secrets,
-    journal_url,
-    refuse_airflow_database,
-)
+from kafka_steward.hooks.cluster_config import ClusterConfig, ConnectionFields, cluster_config
+from kafka_steward.hooks.journal_database import find_secrets, journal_url, refuse_airflow_database
 from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal.listing import read_pending_deletions
 from kafka_steward.journal.records import KNOWN_CLUSTERS, NO_CLUSTER, KnownCluster

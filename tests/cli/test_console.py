@@ -23,7 +23,7 @@ from kafka_steward.sandbox import Sandbox, start
 from tests.eventually import eventually
 
 PROGRAM = Path(sys.executable).with_name("kafka-steward")
-LOOKING = {"status", "health", "partitions", "doctor", "plan", "generate"}
+LOOKING = {"status", "health", "partitions", "doctor", "plan", "generate", "make-archive", "prepare-spark"}
 
 
 def leaves(commands: Iterable[Any], prefix: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
@@ -143,11 +143,12 @@ request.timeout.ms=9000
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("frobnicate.ms=1\n", "has frobnicate.ms, which our client does not know"),
+        ("frobnicate.ms=1\n", "has frobnicate.ms, which our client does not know: remove it, or correct its spelling"),
+        ("a.ms=1\nretries=1\nb.ms=2\n", "has a.ms, b.ms, which our client does not know: remove them"),
         ("security.protocol=SSL\nssl.truststore.location=/ca.jks\n", "keytool"),
         ("security.protocol=\\u12\n", "cannot be read"),
     ],
-    ids=["unknown key", "JKS", "bad escape"],
+    ids=["unknown key", "unknown keys", "JKS", "bad escape"],
 )
 def test_a_client_file_that_cannot_be_used_is_one_sentence_with_its_name(
     text: str, expected: str, tmp_path: Path
@@ -162,6 +163,40 @@ def test_a_client_file_that_cannot_be_used_is_one_sentence_with_its_name(
 def test_a_client_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"none.properties of --command-config cannot be read: No such file"):
         read_command_config(str(tmp_path / "none.properties"))
+
+
+def test_a_setting_that_cannot_be_used_is_one_sentence_with_the_name_of_its_file(tmp_path: Path) -> None:
+    path = client_file(tmp_path, "security.protocol=SASL_SSL\nsasl.mechanism=FOO\n")
+    with pytest.raises(SettingError, match=rf"The file {path} .*sasl_mechanism is FOO; it takes one of PLAIN"):
+        DirectAccess("b1:9092", path).cluster()
+
+
+@pytest.mark.parametrize(
+    ("servers", "named"), [("b1", "b1"), ("b1:9092, b2", "b2"), ("[::1]", "[::1]"), ("b1:x", "b1:x")]
+)
+def test_a_server_without_a_port_is_one_sentence_with_an_example(servers: str, named: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        _ = DirectAccess(servers).access
+    assert str(refused.value) == f"--bootstrap-server has {named!r}; write host:port, such as b1.example.com:9092."
+
+
+def test_an_address_of_ipv6_is_a_server() -> None:
+    assert DirectAccess("[::1]:9092,b1:9093").access.bootstrap == "[::1]:9092,b1:9093"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("verb", ["status", "plans"])
+def test_a_cluster_that_is_not_named_is_one_sentence_and_no_home_of_airflow(verb: str, tmp_path: Path) -> None:
+    said = run(verb, env={"HOME": str(tmp_path), "AIRFLOW_HOME": str(tmp_path / "airflow")})
+    look = "--bootstrap-server HOST:PORT, or " if verb == "status" else ""
+    wanted = f"The cluster is not named: give {look}--cluster CONN_ID, the Airflow connection of the cluster.\n"
+    assert (said.returncode, said.stdout, said.stderr) == (Exit.USAGE, "", wanted)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_about_this_machine_takes_no_cluster() -> None:
+    for name in ("make-archive", "prepare-spark"):
+        assert not {"--cluster", "--bootstrap-server"} & {flag for arg in VERBS[name,].args for flag in arg.flags}
 
 
 def test_no_secret_of_a_client_file_is_in_a_repr(tmp_path: Path) -> None:
@@ -181,10 +216,13 @@ def run(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedP
 
 
 @pytest.mark.process
-def test_a_command_that_shows_a_cluster_or_a_plan_needs_no_arrow() -> None:
-    script = "import sys, kafka_steward.cli.show; print('pyarrow' in sys.modules)"
+def test_a_command_that_shows_a_cluster_or_a_plan_needs_neither_arrow_nor_a_database() -> None:
+    script = (
+        "import sys, kafka_steward.cli.direct, kafka_steward.cli.show\n"
+        "print(sorted({'airflow', 'pyarrow', 'sqlalchemy'} & set(sys.modules)))"
+    )
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
-    assert printed.stdout.strip() == "False"
+    assert printed.stdout.strip() == "[]"
 
 
 @pytest.mark.process
@@ -221,6 +259,9 @@ def test_a_cluster_is_looked_at_without_airflow_and_nothing_stays_behind(cluster
     assert "live brokers: 1, 2, 3" in status.stdout
     assert "journal" not in status.stdout
     assert "no journal was read" in status.stderr
+    imported = run("status", *direct, env={**here, "PYTHONPROFILEIMPORTTIME": "1"}).stderr
+    assert " kafka_steward.hooks.session" in imported
+    assert " sqlalchemy" not in imported, "no journal is opened, which takes most of the time"
     assert run("partitions", *direct, env=here).returncode == 0
     health = run("health", *direct, env=here)
     assert health.returncode == 0, health.stderr

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kafka_steward.cli import doctor_connection
-from kafka_steward.doctor.findings import Level
+from kafka_steward.cli import doctor, doctor_connection
+from kafka_steward.doctor.findings import Finding, Level
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.sandbox import Sandbox
 from tests.airflow_home import NOWHERE, Connect
@@ -176,3 +176,14 @@ def test_passwords_are_not_shown(connect: Connect, capsys: pytest.CaptureFixture
     told = "".join(capsys.readouterr())
     assert "SASL_PLAINTEXT with PLAIN" in told
     assert "secret" not in told
+
+
+def test_the_command_that_helps_with_several_faults_in_a_row_is_printed_once() -> None:
+    faults = [Finding(name, Level.FAULT, "It fails.", "airflow db check") for name in ("kafka", "journal")]
+    printed = doctor._lines([*faults, Finding("spark", Level.OK, "It is there.")])
+    assert printed == [
+        "fault  kafka    It fails.",
+        "fault  journal  It fails.",
+        "                airflow db check",
+        "ok     spark    It is there.",
+    ]

@@ -20,15 +20,10 @@ from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.plans.undo_verification import verify_undone
 from kafka_steward.execution.ports import ClusterContext
-from kafka_steward.hooks.cluster_config import (
-    ClusterConfig,
-    cluster_config,
-    find_secrets,
-    journal_url,
-    refuse_airflow_database,
-)
+from kafka_steward.hooks.cluster_config import ClusterConfig, cluster_config
 from kafka_steward.hooks.cluster_config import ConnectionFields as Fields
 from kafka_steward.hooks.context import hook_of
+from kafka_steward.hooks.journal_database import find_secrets, journal_url, refuse_airflow_database
 from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths

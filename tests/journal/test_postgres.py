@@ -10,7 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from kafka_steward.errors import JournalError, JournalUnreachable, SettingError
-from kafka_steward.hooks.cluster_config import ConnectionFields, journal_url, refuse_airflow_database
+from kafka_steward.hooks.cluster_config import ConnectionFields
+from kafka_steward.hooks.journal_database import journal_url, refuse_airflow_database
 from kafka_steward.journal.audit import Action, AuditRecord, Outcome
 from kafka_steward.journal.sql.database import table_names
 from kafka_steward.journal.sql.postgres import DeadlineConnection, Postgres
