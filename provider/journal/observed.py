@@ -102,6 +102,26 @@ class BrokerReport:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionRate:
+    """The bytes per second that producers bring into a partition: the mean of the last hour before `at_ms`.
+
+    `peaks` has the mean of the highest hour of each of the last seven days that were measured, by day since 1970.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str | None
+    in_bps: int
+    peaks: tuple[tuple[int, int], ...] = ()
+    at_ms: int = 0
+
+    @property
+    def peak_bps(self) -> int:
+        """The highest hour."""
+        return max([self.in_bps, *(peak for _, peak in self.peaks)])
+
+
+@dataclass(frozen=True, slots=True)
 class HeldGroup:
     """The partitions that are held for one reason: their number, and the first of them."""
 
