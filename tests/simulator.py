@@ -339,7 +339,21 @@ class Simulator:
         self._reached()
         return frozenset(self.hidden & set(topics))
 
-    def log_ends(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
+    def local_starts(
+        self,
+        held: Mapping[int, Collection[TopicPartition]],
+        *,
+        timeout_s: float | None = None,  # noqa: ARG002
+    ) -> dict[tuple[TopicPartition, int], int]:
+        """Retention deletes nothing."""
+        return dict.fromkeys(self.log_ends(held), 0)
+
+    def log_ends(
+        self,
+        held: Mapping[int, Collection[TopicPartition]],
+        *,
+        timeout_s: float | None = None,  # noqa: ARG002
+    ) -> dict[tuple[TopicPartition, int], int]:
         """A message is a byte."""
         self._reached()
         return {

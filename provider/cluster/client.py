@@ -347,19 +347,36 @@ class KafkaCluster:
         """Return the elements of `topics` that we may not describe: it is unknown whether they exist."""
         return requests.parse_hidden_topics(self._transport.metadata(sorted(topics))) if topics else frozenset()
 
-    def log_ends(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
+    def log_ends(
+        self, held: Mapping[int, Collection[TopicPartition]], *, timeout_s: float | None = None
+    ) -> dict[tuple[TopicPartition, int], int]:
         """Return the log end offsets of `held`'s partitions on those brokers, leaders or followers.
 
         Offsets that cannot be read are left out. A follower's true lag is the leader's end offset minus its own: see
         `lag`.
         """
-        asked = {
-            broker: partial(requests.log_ends_request, partitions) for broker, partitions in held.items() if partitions
-        }
+        ends = self._offsets(held, requests.LATEST, timeout_s)
+        return {replica: end for replica, end in ends.items() if end >= 0}
+
+    def local_starts(
+        self, held: Mapping[int, Collection[TopicPartition]], *, timeout_s: float | None = None
+    ) -> dict[tuple[TopicPartition, int], int]:
+        """Return the first offsets of `held`'s partitions in the local logs of those brokers, as `log_ends` does."""
+        starts = self._offsets(held, requests.EARLIEST_LOCAL, timeout_s)
+        return {replica: start for replica, start in starts.items() if start >= 0}
+
+    def _offsets(
+        self, held: Mapping[int, Collection[TopicPartition]], at: int, timeout_s: float | None = None
+    ) -> dict[tuple[TopicPartition, int], int]:
+        """Return the offsets at `at`, -1 where there is none; those that cannot be read are left out."""
+        asked = {broker: partial(requests.log_ends_request, names, at) for broker, names in held.items() if names}
+        answers = self._transport.send_to_responding(
+            asked, timeout_ms=None if timeout_s is None else int(timeout_s * 1000)
+        )
         return {
-            (partition, broker): end
-            for broker, answer in self._transport.send_to_responding(asked).items()
-            for partition, end in requests.parse_log_ends(answer).items()
+            (name, broker): offset
+            for broker, answer in answers.items()
+            for name, offset in requests.parse_offsets(answer).items()
         }
 
     def log_starts(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], LogStart]:
@@ -367,20 +384,9 @@ class KafkaCluster:
 
         Partitions without remote storage, and brokers before Kafka 3.9, are left out.
         """
-        offsets: dict[int, dict[tuple[TopicPartition, int], int]] = {}
-        for at in (requests.EARLIEST_LOCAL, requests.LATEST_TIERED):
-            asked = {broker: partial(requests.log_ends_request, names, at) for broker, names in held.items() if names}
-            offsets[at] = {
-                (name, broker): offset
-                for broker, answer in self._transport.send_to_responding(asked).items()
-                for name, offset in requests.parse_offsets(answer).items()
-            }
-        ends, local, tiered = self.log_ends(held), *offsets.values()
-        return {
-            key: LogStart(local[key], tiered[key], ends[key])
-            for key in ends.keys() & local.keys() & tiered.keys()
-            if local[key] >= 0
-        }
+        local, tiered = self.local_starts(held), self._offsets(held, requests.LATEST_TIERED)
+        ends = self.log_ends(held)
+        return {key: LogStart(local[key], tiered[key], ends[key]) for key in ends.keys() & local.keys() & tiered.keys()}
 
     def topic_configs(
         self, topics: Collection[str], names: Collection[str], *, own_only: bool = False

@@ -309,7 +309,7 @@ def parse_creation(entry: Any, doing: str) -> KafkaRefused | None:
 
 
 #: The timestamps that stand for the end of a log, its local start, and its last tiered offset (KIP-1005).
-_LATEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -4, -5
+LATEST, EARLIEST_LOCAL, LATEST_TIERED = -1, -4, -5
 #: The debugging replica id, which no broker has: any replica answers such a request, not only the leader.
 _DEBUGGING_REPLICA = -2
 
@@ -383,7 +383,7 @@ def parse_named_directories(
     return _results_by_partition(partitions, outcomes, f"naming the log directory on broker {broker}")
 
 
-def log_ends_request(partitions: Collection[TopicPartition], at: int = _LATEST) -> Any:
+def log_ends_request(partitions: Collection[TopicPartition], at: int = LATEST) -> Any:
     """Return the request for the end offsets of logs on the receiving broker, whether it leads them or not.
 
     `at` may be another of the timestamps that stand for an offset.
@@ -395,13 +395,8 @@ def log_ends_request(partitions: Collection[TopicPartition], at: int = _LATEST) 
         for topic, numbers in _numbers_by_topic(partitions).items()
     ]
     return ListOffsetsRequest(
-        replica_id=_DEBUGGING_REPLICA, isolation_level=0, topics=topics, min_version=2 if at == _LATEST else 9
+        replica_id=_DEBUGGING_REPLICA, isolation_level=0, topics=topics, min_version=2 if at == LATEST else 9
     )
-
-
-def parse_log_ends(response: Any) -> dict[TopicPartition, int]:
-    """Return log end offsets by partition; partitions that the broker does not hold are left out."""
-    return {name: offset for name, offset in parse_offsets(response).items() if offset >= 0}
 
 
 def parse_offsets(response: Any) -> dict[TopicPartition, int]:

@@ -293,8 +293,15 @@ class LogStart:
 class LogEndSource(Protocol):
     """A source of log end offsets, such as KafkaCluster."""
 
-    def log_ends(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
+    def log_ends(
+        self, held: Mapping[int, Collection[TopicPartition]], *, timeout_s: float | None = None
+    ) -> dict[tuple[TopicPartition, int], int]:
         """Return the log end offsets of `held`'s partitions on those brokers."""
+
+    def local_starts(
+        self, held: Mapping[int, Collection[TopicPartition]], *, timeout_s: float | None = None
+    ) -> dict[tuple[TopicPartition, int], int]:
+        """Return the first offsets of `held`'s partitions in the local logs of those brokers."""
 
 
 def partitions_by_broker(partitions: Iterable[Partition]) -> dict[int, list[TopicPartition]]:

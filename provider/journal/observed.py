@@ -69,7 +69,8 @@ class BrokerReport:
     `replicas` and `leaders` are those that Kafka assigns. `replica_bytes` is the size of its replicas, at `sized_ms`.
     `disk_total` and `disk_usable` are the sums of its log directories that accept replicas. A failed broker has
     replicas and is not live; a snapshot takes its rack from here if Kafka has forgotten it.
-    `bytes_in` and `bytes_out` are the bytes per second that reassignments copy to it and from it.
+    `bytes_in` and `bytes_out` are the bytes per second that reassignments copy to it and from it, `leader_bytes_in` and
+    `follower_bytes_in` those that producers bring into the partitions that it leads, and into those that it follows.
     """
 
     broker: int
@@ -86,6 +87,8 @@ class BrokerReport:
     disk_usable: int | None = None
     bytes_in: int | None = None
     bytes_out: int | None = None
+    leader_bytes_in: int | None = None
+    follower_bytes_in: int | None = None
     at_ms: int = 0
 
     @property
@@ -105,20 +108,21 @@ class BrokerReport:
 class PartitionRate:
     """The bytes per second that producers bring into a partition: the mean of the last hour before `at_ms`.
 
-    `peaks` has the mean of the highest hour of each of the last seven days that were measured, by day since 1970.
+    It is None if that hour was not measured. `peaks` has the mean of the highest hour of each of the last seven days,
+    by day since 1970.
     """
 
     topic: str
     partition: int
     topic_id: str | None
-    in_bps: int
+    in_bps: int | None
     peaks: tuple[tuple[int, int], ...] = ()
     at_ms: int = 0
 
     @property
     def peak_bps(self) -> int:
         """The highest hour."""
-        return max([self.in_bps, *(peak for _, peak in self.peaks)])
+        return max([self.in_bps or 0, *(peak for _, peak in self.peaks)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from kafka_steward.triggers.reporting import WatchReporter, emit_health, event_payload, set_gauge
 
 if TYPE_CHECKING:
+    from kafka_steward.cluster.client import KafkaCluster
     from kafka_steward.cluster.health import CopiedBytes
+    from kafka_steward.execution.load.look import BytesIn, LoadWatch
     from kafka_steward.execution.watch.broker_joins import EmptyBrokers, JoinPollResult
     from kafka_steward.execution.watch.failure_detector import DetectionResult, FailureDetector
     from kafka_steward.execution.watch.observation import CheckRecorder
@@ -213,29 +215,44 @@ class ClusterHealthCheck(Check[None]):
 
     _before: CopiedBytes | None = None
     _sized_s: float | None = None
+    _load: LoadWatch | None = None
 
     def poll(self, opened: ClusterSession) -> tuple[None, None, float]:
         """Measure, emit the metrics, and store the rows."""
+        from kafka_steward.execution.load.look import load_measures
         from kafka_steward.execution.watch.health import check_health
-        from kafka_steward.execution.watch.observation import broker_reports
+        from kafka_steward.execution.watch.observation import ObservedCluster, broker_reports
 
         every_s = opened.settings.health_interval
         if not every_s:
             return None, None, OFF_S
         now_s = time.monotonic()
         sized = self._sized_s is None or now_s - self._sized_s >= SIZED_EVERY_S
+        cluster = cast("KafkaCluster", ObservedCluster(opened.cluster))
         health, self._before = check_health(
-            opened.cluster,
+            cluster,
             opened.journal,
             self._before,
             sized=sized,
             service_topics=opened.settings.service_topic_patterns,
         )
         self._sized_s = now_s if sized else self._sized_s
-        emit_health(self.conn_id, health.measures)
+        load = self._look_at_load(opened, cluster, sized=sized)
+        measures = health.measures | load_measures(load)
+        emit_health(self.conn_id, measures)
         if opened.journal.health is not None:
             days_ms = int(opened.settings.health_retention * 86_400_000)
-            opened.journal.health.add_measures(health.measures, every_ms=int(every_s * 1000), retention_ms=days_ms)
+            opened.journal.health.add_measures(measures, every_ms=int(every_s * 1000), retention_ms=days_ms)
         if opened.journal.watch_reports is not None:
-            opened.journal.watch_reports.replace_brokers(broker_reports(health))
+            opened.journal.watch_reports.replace_brokers(broker_reports(health, load))
         return None, None, every_s
+
+    def _look_at_load(self, opened: ClusterSession, cluster: KafkaCluster, *, sized: bool) -> Mapping[int, BytesIn]:
+        """Look at what producers bring into partitions; `cluster` has been read in this poll."""
+        from kafka_steward.execution.load.look import LoadWatch
+
+        if self._load is None or not self._load.is_of(opened.journal):
+            self._load = LoadWatch(opened.journal)
+        snapshot = cluster.snapshot()
+        self._load.look(cluster, opened.journal, snapshot, cluster.log_dirs(sorted(snapshot.live)) if sized else None)
+        return self._load.brokers

@@ -262,7 +262,7 @@ def test_logs_that_a_broker_does_not_hold_have_no_end() -> None:
         kind.ListOffsetsPartitionResponse(partition_index=1, error_code=3, offset=-1),
     ]
     answer = ListOffsetsResponse(topics=[kind(name="t", partitions=entries)])
-    assert requests.parse_log_ends(answer) == {T0: 129}
+    assert requests.parse_offsets(answer) == {T0: 129}
 
 
 replica_lists = st.lists(st.integers(-1, 9), max_size=4)

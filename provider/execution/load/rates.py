@@ -125,6 +125,11 @@ class LoadMeter:
         }
         self._last: Look | None = None
 
+    @property
+    def partitions(self) -> int:
+        """The number of partitions at the last look."""
+        return len(self._partitions)
+
     def wants_size(self, ends: Mapping[TopicPartition, int], compacted: Collection[str]) -> list[TopicPartition]:
         """Return the partitions whose sizes a look needs: with new records, and compacted or of unknown record size."""
         return [
@@ -185,18 +190,18 @@ class LoadMeter:
         return {topic: sum(each) / len(each) for topic, each in sizes.items()}
 
     def rates(self) -> Iterator[PartitionRate]:
-        """Yield what is known at the last look of each partition; those without a rate are left out."""
+        """Yield what is known at the last look of each partition of which anything is."""
         if self._last is None:
             return
         at_ms = self._last.at_ms
         today = at_ms // _DAY_MS
         for name, known in self._partitions.items():
-            mean = known.mean_bps
-            if mean is None:
-                continue
             # A day that has not come yet is one of a clock that ran ahead.
             known.peaks = tuple(peak for peak in known.peaks if today - _DAYS < peak[0] <= today)
-            yield PartitionRate(name.topic, name.partition, known.topic_id, round(mean), known.peaks, at_ms)
+            mean = known.mean_bps
+            if mean is not None or known.peaks:
+                in_bps = None if mean is None else round(mean)
+                yield PartitionRate(name.topic, name.partition, known.topic_id, in_bps, known.peaks, at_ms)
 
     def bytes_in(self) -> dict[TopicPartition, float]:
         """Return the bytes per second that came into each partition in the last hour; unknown ones are left out."""

@@ -6,14 +6,16 @@ What the page shows of it is stored here, too.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from kafka_steward import __version__
 from kafka_steward.cluster.health import Health
-from kafka_steward.cluster.state import Broker, Snapshot
+from kafka_steward.cluster.state import Broker, BrokerLogDirs, Snapshot
 from kafka_steward.errors import ClusterError
+from kafka_steward.execution.load.look import BytesIn
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal.observed import BrokerReport, CheckReport
 from kafka_steward.journal.store import Journal
@@ -22,7 +24,7 @@ T = TypeVar("T")
 
 
 class ObservedCluster:
-    """A cluster whose live brokers and metadata are read at most once in a tick, for all deciders together.
+    """A cluster whose live brokers, metadata and disks are read at most once in a tick, for all deciders together.
 
     A request that failed is not repeated in the tick either: each decider gets its error. All other requests are
     passed on. It is for those that read; who changes the cluster reads it again.
@@ -43,6 +45,10 @@ class ObservedCluster:
     def snapshot(self, topics: Collection[str] | None = None) -> Snapshot:
         """Return brokers and partitions, as specified by `ClusterPort.snapshot`; only a full one is kept."""
         return self._cluster.snapshot(topics) if topics is not None else self._read_once("", self._cluster.snapshot)
+
+    def log_dirs(self, brokers: Collection[int]) -> dict[int, BrokerLogDirs]:
+        """Return bytes by replica, and the disks' space, as specified by `ClusterPort.log_dirs`."""
+        return self._read_once(f"log_dirs {sorted(brokers)}", lambda: self._cluster.log_dirs(brokers))
 
     def _read_once(self, name: str, read: Callable[[], T]) -> T:
         if name not in self._answers:
@@ -83,8 +89,8 @@ class CheckRecorder:
         self._written = None
 
 
-def broker_reports(health: Health) -> tuple[BrokerReport, ...]:
-    """Return the brokers of a health check."""
+def broker_reports(health: Health, produced: Mapping[int, BytesIn] = MappingProxyType({})) -> tuple[BrokerReport, ...]:
+    """Return the brokers of a health check, and the bytes that producers bring into each."""
     live, cordoned = frozenset(health.live), frozenset(health.cordoned)
     return tuple(
         BrokerReport(
@@ -101,6 +107,8 @@ def broker_reports(health: Health) -> tuple[BrokerReport, ...]:
             disk_usable=load.usable_bytes,
             bytes_in=_whole(health.bytes_in.get(broker)),
             bytes_out=_whole(health.bytes_out.get(broker)),
+            leader_bytes_in=_whole(produced[broker].as_leader) if broker in produced else None,
+            follower_bytes_in=_whole(produced[broker].as_follower) if broker in produced else None,
         )
         for broker, load in health.loads.items()
     )

@@ -321,6 +321,20 @@ broker = sa.Table(
         _number_column(name, nullable=True)
         for name in ("replica_bytes", "sized_ms", "disk_total", "disk_usable", "bytes_in", "bytes_out")
     ),
+    *(_number_column(name, nullable=True) for name in ("leader_bytes_in", "follower_bytes_in")),
+    _number_column("at_ms"),
+)
+
+#: The bytes per second that producers bring into each partition: a column for each field of PartitionRate.
+rate = sa.Table(
+    "steward_rate",
+    metadata,
+    _name_column("cluster_id", key=True),
+    _name_column("topic", key=True),
+    _number_column("partition", key=True),
+    sa.Column("topic_id", WORD),
+    _number_column("in_bps", nullable=True),
+    sa.Column("peaks", SERIES, nullable=False),
     _number_column("at_ms"),
 )
 

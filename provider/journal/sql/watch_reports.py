@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
-from kafka_steward.journal.observed import BrokerReport, CheckReport, DocumentReport
+from kafka_steward.journal.observed import BrokerReport, CheckReport, DocumentReport, PartitionRate
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.database import Database
 from kafka_steward.journal.sql.dialect import now_ms
@@ -19,6 +19,8 @@ Columns: TypeAlias = "sa.RowMapping | Mapping[str, Any]"
 
 #: Documents of one kind that are stored; the others are only counted.
 MOST_DOCUMENTS = 100
+#: Rates of partitions that one transaction writes.
+_RATES_AT_ONCE = 2_000
 #: Milliseconds for which the report of a host that has ceased to report is kept.
 _KEPT_MS = 7 * 86_400_000
 
@@ -85,6 +87,31 @@ class WatchReports:
         with self.database.read_connection() as connection:
             return {broker: rack for broker, rack in connection.execute(query) if rack is not None}
 
+    def rates(self) -> list[PartitionRate]:
+        """Return what was kept of the bytes that producers bring into partitions."""
+        query = sa.select(tables.rate).where(self.database.cluster_condition(tables.rate))
+        with self.database.read_connection() as connection:
+            return [rate_from_row(row) for row in connection.execute(query).mappings()]
+
+    def put_rates(self, changed: Sequence[PartitionRate], gone: Sequence[PartitionRate]) -> None:
+        """Store rates in place of those before of the same partitions, and delete those of others.
+
+        Each transaction has a part of them: other writers must not wait for all.
+        """
+        table = tables.rate
+        this = (table.c.topic == sa.bindparam("of_topic")) & (table.c.partition == sa.bindparam("of_partition"))
+        delete = sa.delete(table).where(self.database.cluster_condition(table) & this)
+        cluster = {"cluster_id": self.database.cluster_id}
+        rows = [(each, True) for each in changed] + [(each, False) for each in gone]
+        for start in range(0, len(rows), _RATES_AT_ONCE):
+            some = rows[start : start + _RATES_AT_ONCE]
+            with self.database.report_transaction("The bytes into partitions") as connection:
+                keys = [{"of_topic": each.topic, "of_partition": each.partition} for each, _ in some]
+                connection.execute(delete, keys)
+                new = [cluster | values_of(each) for each, stays in some if stays]
+                if new:
+                    connection.execute(sa.insert(table), new)
+
     def put_documents(self, by_kind: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         """Store the documents of each kind that have changed since this process stored them last."""
         changed = {kind: documents for kind, documents in by_kind.items() if self._written.get(kind) != documents}
@@ -143,6 +170,11 @@ def check_from_row(row: Columns) -> CheckReport:
 def broker_from_row(row: Columns) -> BrokerReport:
     """Return the report in a row of `steward_broker`."""
     return BrokerReport(**{column.name: row[column.name] for column in fields(BrokerReport)})
+
+
+def rate_from_row(row: Columns) -> PartitionRate:
+    """Return the rate in a row of `steward_rate`."""
+    return PartitionRate(**{column.name: row[column.name] for column in fields(PartitionRate)})
 
 
 def documents_from_row(row: Columns) -> DocumentReport:
