@@ -46,6 +46,13 @@ class Watched:
         self.asked.append("ends")
         return self.simulator.log_ends({broker: held[broker] for broker in held if broker != self.stalled})
 
+    def local_starts(
+        self, held: Mapping[int, Collection[TopicPartition]], *, timeout_s: float
+    ) -> dict[tuple[TopicPartition, int], int]:
+        assert timeout_s
+        self.asked.append("starts")
+        return self.simulator.local_starts(held)
+
     def log_sizes(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
         self.asked.append("sizes")
         return self.simulator.log_sizes(held)
@@ -85,10 +92,10 @@ def test_between_the_looks_that_ask_for_everything_each_broker_is_asked_for_its_
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched.run(10)
-    assert watched.asked == ["ends"] * 10
+    assert watched.asked == ["starts", *["ends"] * 10]
     monkeypatch.setattr(watched.simulator, "topic_configs", lambda *_: {"t": {"cleanup.policy": "compact,delete"}})
     watched.run(3)
-    assert watched.asked[10:] == ["ends", "sizes"] * 3, "and for the sizes of compacted topics"
+    assert watched.asked[11:] == ["starts", *["ends", "sizes"] * 3], "and for the sizes of compacted topics"
     assert watched.watch.brokers[1].as_leader == 100
 
 
@@ -149,16 +156,17 @@ def test_another_watch_goes_on_with_what_was_kept(watched: Watched) -> None:
     assert not watched.watch.is_of(watched.journal), "another watch may have measured meanwhile"
 
 
+def test_before_the_second_look_nothing_is_known_of_a_broker(watched: Watched) -> None:
+    watched.run(1)
+    assert load_measures(watched.watch.brokers) == {}
+
+
 def test_a_large_cluster_is_looked_at_less_often(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka_steward.execution.load.look.PARTITIONS_PER_S", 0.01)  # 2 partitions: 200 s
-    watched.run(1)
-    watched.asked.clear()
-    for _ in range(9):
-        watched.now_s += 60
-        watched.look()
-    assert watched.asked == ["ends"] * 2
-    watched.look(sized=True)
-    assert watched.asked == ["ends"] * 3, "whenever all sizes are known"
+    watched.run(41)
+    assert watched.asked == ["starts", *["ends"] * 11, "starts", "ends"], (
+        "two at once, one each 200 s, starts each 2000 s"
+    )
 
 
 def test_what_a_poll_reads_of_the_disks_is_read_once(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:

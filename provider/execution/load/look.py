@@ -1,8 +1,8 @@
 """Looks at the load of a cluster: what is asked of its brokers, how often, and what is kept in the journal.
 
-Each broker is asked for the ends of the logs that it leads, and seldom for their local starts. One that does not answer
-costs only the interval of its own partitions. A large cluster is looked at less often, so that the looks take a
-hundredth of a processor at most.
+Each broker is asked for the ends of the logs that it leads, and at every tenth look for their local starts. One that
+does not answer costs only the interval of its own partitions. A large cluster is looked at less often, so that the
+looks take a hundredth of a processor at most.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from kafka_steward.journal.store import Journal
 Replica = tuple[TopicPartition, int]
 #: The setting of a topic whose log may be compacted.
 _POLICY = "cleanup.policy"
-#: Partitions for which a look may be made each second.
-PARTITIONS_PER_S = 500
+#: Partitions for which a look may be made each second; and the looks from one that asks for starts to the next one.
+PARTITIONS_PER_S, _STARTS_EVERY = 300, 10
 #: Seconds that a broker has for its answer.
 _TIMEOUT_S = 5.0
 #: Seconds between two times of writing, and milliseconds after which what has not changed is written again.
@@ -58,8 +58,9 @@ class LoadWatch:
         self._meter = LoadMeter(self._written.values(), journal.now_ms())
         self._compacted: frozenset[str] = frozenset()
         self._looked_s: float | None = None
+        self._started_s: float | None = None
         self._written_s = clock()
-        #: The bytes into each live broker, as of the last look.
+        #: The bytes into each live broker, as of the last look; empty while nothing is known.
         self.brokers: Mapping[int, BytesIn] = {}
 
     def is_of(self, journal: Journal) -> bool:
@@ -78,16 +79,20 @@ class LoadWatch:
         snapshot: Snapshot,
         dirs: Mapping[int, BrokerLogDirs] | None = None,
     ) -> None:
-        """Look once, if that is due, and whenever `dirs` has the sizes of all replicas. Raises JournalUnreachable."""
-        now_s = self._clock()
-        if dirs is None and self._looked_s is not None and now_s - self._looked_s < self._pause_s:
+        """Look once, if that is due; `dirs` has the sizes of all replicas, if known. Raises JournalUnreachable."""
+        now_s, sized = self._clock(), dirs is not None
+        if sized and self._started_s is not None and now_s - self._started_s < _STARTS_EVERY * self._pause_s:
+            sized, dirs = False, None
+        # The second look comes at once: it makes the first rates.
+        if self.brokers and not sized and self._looked_s is not None and now_s - self._looked_s < self._pause_s:
             return
         led = defaultdict[int, list[TopicPartition]](list)
         for name, partition in snapshot.partitions.items():
             if partition.leader in snapshot.live:
                 led[partition.leader].append(name)
         starts: Mapping[Replica, int] = {}
-        if dirs is not None:
+        if sized:
+            self._started_s = now_s
             with suppress(ClusterError):  # without the right, or with an older Kafka, the growth of logs has to do
                 self._compacted = _read_compacted(cluster, snapshot)
                 starts = cluster.local_starts(led, timeout_s=_TIMEOUT_S)
@@ -109,7 +114,8 @@ class LoadWatch:
         }
         ids = {name: partition.topic_id for name, partition in snapshot.partitions.items()}
         self._meter.observe(Look(at_ms, self._looked_s, ids, by_name, found, self._compacted))
-        self.brokers = _sum_by_broker(self._meter.bytes_in(), snapshot)
+        bytes_in = self._meter.bytes_in()
+        self.brokers = _sum_by_broker(bytes_in, snapshot) if bytes_in else {}
         self._write(journal, self._looked_s)
 
     def _write(self, journal: Journal, now_s: float) -> None:
