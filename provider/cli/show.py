@@ -64,6 +64,8 @@ from kafka_steward.settings import Settings
 _NAMED = 3
 #: Rows of a table without --limit, and plans of an answer without a limit: retention keeps far fewer.
 _NEWEST, _ALL_PLANS = 50, 1_000_000
+#: Partitions that `status` names of those into which most bytes come.
+_HOTTEST = 5
 #: Seconds without a step, beyond three intervals, after which `status` says so.
 _LATE_S = 30
 
@@ -95,7 +97,7 @@ def time_argument_ms(time: int | datetime, now_ms: int) -> int:
 #: The facts for which `status` prints separate lines, besides those of the documents.
 _APART = (
     *("dead_brokers_hold", "rates_for_all_brokers", "plans", "external_rates", "hosts", "polls"),
-    *("failures", "failed_log_dirs", "announced_restarts", "pending_deletions"),
+    *("failures", "failed_log_dirs", "announced_restarts", "pending_deletions", "bytes_in", "hottest_partitions"),
 )
 
 
@@ -114,6 +116,7 @@ def show_status(call: CommandContext) -> None:
         facts = _status_facts(opened, unfinished, external, documents)
         lines = [*_cluster_lines(facts), *document_lines(documents)]
         lines += [restart["sentence"] for restart in facts["announced_restarts"]]
+        lines += _load_lines(facts)
         lines += [f"opened on: {host['host']}, last {host['last']}" for host in facts["hosts"]]
         connection = call.connection(opened.cluster.live_brokers())
         polls = [f"watched: {poll['kind']}, {poll['seconds']:.0f} s ago on {poll['host']}" for poll in facts["polls"]]
@@ -130,6 +133,22 @@ def _cluster_lines(facts: Mapping[str, Any]) -> list[str]:
     return lines + [
         f"log directory {failed_paths_text(failure['paths'])} of broker {failure['broker']} has failed"
         for failure in facts["failed_log_dirs"]
+    ]
+
+
+def _load_lines(facts: Mapping[str, Any]) -> list[str]:
+    """Return a line about what producers bring into the brokers, and one about the partitions that get most of it."""
+    brokers = [
+        f"broker {each['broker']} {rate_text(each['as_leader'])} as leader, "
+        f"{rate_text(each['as_follower'])} as follower"
+        for each in facts["bytes_in"]
+    ]
+    hottest = [
+        f"{each['topic']}-{each['partition']} {rate_text(each['bytes_per_s'])}" for each in facts["hottest_partitions"]
+    ]
+    return [
+        *([f"bytes in: {'; '.join(brokers)}"] if brokers else []),
+        *([f"hottest partitions: {', '.join(hottest)}"] if hottest else []),
     ]
 
 
@@ -181,8 +200,17 @@ def _status_facts(
     snapshot, journal = opened.cluster.snapshot(), opened.journal
     openings = [] if journal.hosts is None else journal.hosts.openings()
     polls = [] if journal.hosts is None else journal.hosts.polls()
+    reports = journal.watch_reports
     return {
         **_cluster_facts(opened.cluster, snapshot, _failure_facts(opened, snapshot, documents)),
+        "bytes_in": [
+            {"broker": broker, "as_leader": led, "as_follower": followed}
+            for broker, (led, followed) in ({} if reports is None else reports.bytes_in()).items()
+        ],
+        "hottest_partitions": [
+            {"topic": hot.topic, "partition": hot.partition, "bytes_per_s": hot.in_bps, "highest_hour": hot.peak_bps}
+            for hot in ([] if reports is None else reports.hottest(_HOTTEST))
+        ],
         "plans": [record.digest for record in plans],
         "external_rates": [{"plan": digest, **rate.to_json()} for digest, rates in external.items() for rate in rates],
         "journal": (opened.origin or {}).get("place"),

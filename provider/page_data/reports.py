@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 import sqlalchemy as sa
 
 from kafka_steward.journal.hosts import POLLS
-from kafka_steward.journal.observed import BrokerReport, DocumentReport
+from kafka_steward.journal.observed import BrokerReport, DocumentReport, PartitionRate
 from kafka_steward.journal.schema import tables
-from kafka_steward.journal.sql.watch_reports import broker_from_row, documents_from_row
+from kafka_steward.journal.sql.watch_reports import broker_from_row, documents_from_row, read_hottest
 from kafka_steward.page_data.reader import JournalReader
+
+#: The partitions that the page shows of those into which most bytes come.
+_HOTTEST = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +29,12 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """The brokers by id, as of `measured_ms`; None before the first health check."""
+    """The brokers by id, as of `measured_ms`; None before the first health check. `hottest` are partitions."""
 
     measured_ms: int | None
     rows: tuple[BrokerReport, ...]
     restarts: tuple[Restart, ...]
+    hottest: tuple[PartitionRate, ...] = ()
 
     def by_rack(self) -> dict[str | None, tuple[BrokerReport, ...]]:
         """Return the brokers by rack, in the order of the racks; those without one come last."""
@@ -46,8 +50,9 @@ def brokers(reader: JournalReader, cluster_id: str) -> Brokers:
         query = sa.select(broker).where(broker.c.cluster_id == cluster_id).order_by(broker.c.broker)
         rows = tuple(map(broker_from_row, opened.execute(query).mappings()))
         announced = opened.execute(sa.select(document.c.documents).where(restarts)).scalar_one_or_none() or ()
+        hottest = tuple(read_hottest(opened, cluster_id, _HOTTEST))
     measured_ms = max((report.at_ms for report in rows), default=None)
-    return Brokers(measured_ms, rows, tuple(Restart(**restart) for restart in announced))
+    return Brokers(measured_ms, rows, tuple(Restart(**restart) for restart in announced), hottest)
 
 
 #: The kinds of documents, and the fields of each:

@@ -32,6 +32,7 @@ from kafka_steward.execution.watch.observation import broker_reports
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.observed import BrokerReport, PartitionRate
 from kafka_steward.journal.records import MoveRow, MoveState, PlanRecord, PlanStatus
 from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.sql.plan_reports import PlanReports
@@ -178,6 +179,24 @@ def test_status_says_how_long_ago_each_kind_of_poll_was_and_on_which_host(
     (look,) = facts(recorded, capsys)["polls"]
     assert (look["kind"], look["host"]) == ("failures", "db-7")
     assert 5000 <= look["seconds"] < 5600
+
+
+def test_status_names_what_producers_bring_into_brokers_and_the_hottest_partitions(
+    scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not [line for line in status(scene, capsys) if "bytes in" in line or "hottest" in line]
+    reports = scene.journal.watch_reports = WatchReports(
+        open_database(f"sqlite:///{tmp_path}/journal.db", "c1", "db-7")
+    )
+    reports.replace_brokers([BrokerReport(1, leader_bytes_in=2_000_000, follower_bytes_in=500_000), BrokerReport(2)])
+    reports.put_rates([PartitionRate("t", 0, None, 1_500_000, ((1, 3_000_000),)), PartitionRate("t", 1, None, 7)], [])
+    lines = status(scene, capsys)
+    assert "bytes in: broker 1 2,000,000 bytes/s as leader, 500,000 bytes/s as follower" in lines
+    assert "hottest partitions: t-0 1,500,000 bytes/s, t-1 7 bytes/s" in lines
+    found = facts(scene, capsys)
+    assert found["bytes_in"] == [{"broker": 1, "as_leader": 2_000_000, "as_follower": 500_000}]
+    hot = {"topic": "t", "partition": 0, "bytes_per_s": 1_500_000, "highest_hour": 3_000_000}
+    assert found["hottest_partitions"][0] == hot
 
 
 def test_status_of_a_journal_without_a_database_names_no_host_and_no_poll(

@@ -23,6 +23,7 @@ from kafka_steward.journal.observed import (
     CheckReport,
     CheckState,
     HeldGroup,
+    PartitionRate,
     ProgressReport,
     ProofSummary,
 )
@@ -127,6 +128,19 @@ def test_an_unchanged_check_is_written_once_a_minute_and_a_changed_one_at_once(j
     assert written(replace(quiet, brokers=(3,)))
     recorder.forget()
     assert written(replace(quiet, brokers=(3,)))
+
+
+def test_the_hottest_partitions_are_shown_and_idle_ones_are_not(journal: Journal, reader: JournalReader) -> None:
+    reports = watch_reports(journal)
+    rates = [PartitionRate(HOSTILE, number, "id", 100 * number or None, ((19_000, 7),), 5) for number in range(9)]
+    reports.put_rates([*rates, PartitionRate("idle", 0, None, 0)], [])
+    assert sorted(reports.rates(), key=str) == sorted([*rates, PartitionRate("idle", 0, None, 0)], key=str)
+    assert [each.partition for each in report_data.brokers(reader, CLUSTER).hottest] == [8, 7, 6, 5, 4]
+    assert reports.hottest(1) == [rates[8]]
+    reports.put_rates([replace(rates[1], in_bps=9_000)], [rates[8]])
+    assert [(each.partition, each.in_bps) for each in reports.hottest(2)] == [(1, 9_000), (7, 700)]
+    reports.replace_brokers([BrokerReport(1, leader_bytes_in=7, follower_bytes_in=8), BrokerReport(2)])
+    assert reports.bytes_in() == {1: (7, 8)}
 
 
 def test_brokers_are_replaced_and_sizes_that_are_unknown_now_stay(journal: Journal, reader: JournalReader) -> None:

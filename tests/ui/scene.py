@@ -23,6 +23,7 @@ from kafka_steward.journal.observed import (
     CheckState,
     HeldGroup,
     LeftPartition,
+    PartitionRate,
     PlanReport,
     ProgressReport,
     ProofSummary,
@@ -102,6 +103,7 @@ def _rows(scene: Scene) -> Iterator[tuple[sa.Table, Iterable[Mapping[str, Any]]]
     )
     for conn_id in CONN_IDS:
         yield tables.broker, list(_brokers(scene, conn_id))
+        yield tables.rate, list(_rates(scene, conn_id))
         yield tables.health, list(_health(scene, conn_id))
         yield tables.plan, list(_plans(scene, conn_id))
     yield tables.progress, list(_progress(scene))
@@ -144,9 +146,17 @@ def _brokers(scene: Scene, conn_id: str) -> Iterator[Mapping[str, Any]]:
             disk_usable=400_000_000_000,
             bytes_in=48_000_000 if conn_id == CONN_IDS[1] else 0,
             bytes_out=31_000_000 if conn_id == CONN_IDS[1] else 0,
+            leader_bytes_in=7_000_000 + 100_000 * broker,
+            follower_bytes_in=14_000_000,
             at_ms=scene.now_ms,
         )
         yield {"cluster_id": cluster_id(conn_id), **_values(report)}
+
+
+def _rates(scene: Scene, conn_id: str) -> Iterator[Mapping[str, Any]]:
+    for number in range(7):
+        rate = PartitionRate("orders", number, None, 2_000_000 - 250_000 * number, at_ms=scene.now_ms)
+        yield {"cluster_id": cluster_id(conn_id), **_values(rate)}
 
 
 def _health(scene: Scene, conn_id: str) -> Iterator[Mapping[str, Any]]:

@@ -134,14 +134,20 @@ def row_of(text: str, broker: int) -> list[str]:
 @pytest.mark.parametrize(
     ("conn_id", "broker", "cells"),
     [
-        (MOVING, 2, "live cordoned|30,034||10,002|0|428.0 GB|60 % of 1.0 TB|48.0 MB/s|31.0 MB/s"),
-        (FAILED, 1, "live disk failed /data/2|30,017||10,001|12|419.0 GB|60 % of 1.0 TB|0 B/s|0 B/s"),
+        (MOVING, 2, "live cordoned|30,034||10,002|0|428.0 GB|60 % of 1.0 TB|7.2 MB/s|14.0 MB/s|48.0 MB/s|31.0 MB/s"),
+        (
+            FAILED,
+            1,
+            "live disk failed /data/2|30,017||10,001|12|419.0 GB|60 % of 1.0 TB|7.1 MB/s|14.0 MB/s|0 B/s|0 B/s",
+        ),
     ],
 )
 def test_a_broker_shows_its_state_replicas_leaders_bytes_disks_and_rates(
     scene: Scene, visit: Visit, conn_id: str, broker: int, cells: str
 ) -> None:
-    assert row_of(visit(everything()).get(f"cluster?conn={conn_id}").text, broker) == cells.split("|")
+    page = visit(everything()).get(f"cluster?conn={conn_id}").text
+    assert row_of(page, broker) == cells.split("|")
+    assert "The hottest partitions of an hour: orders-0 2.0 MB/s, orders-1 1.8 MB/s," in page
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,19 @@ class WatchReports:
         with self.database.read_connection() as connection:
             return [rate_from_row(row) for row in connection.execute(query).mappings()]
 
+    def hottest(self, most: int) -> list[PartitionRate]:
+        """Return the partitions into which most bytes come, the first one first; idle ones are left out."""
+        with self.database.read_connection() as connection:
+            return read_hottest(connection, self.database.cluster_id, most)
+
+    def bytes_in(self) -> dict[int, tuple[int, int]]:
+        """Return what producers bring into each broker, as leader and as follower, as of the last health check."""
+        table = tables.broker
+        query = sa.select(table.c.broker, table.c.leader_bytes_in, table.c.follower_bytes_in).order_by(table.c.broker)
+        known = self.database.cluster_condition(table) & table.c.leader_bytes_in.is_not(None)
+        with self.database.read_connection() as connection:
+            return {broker: (led, followed) for broker, led, followed in connection.execute(query.where(known))}
+
     def put_rates(self, changed: Sequence[PartitionRate], gone: Sequence[PartitionRate]) -> None:
         """Store rates in place of those before of the same partitions, and delete those of others.
 
@@ -175,6 +188,14 @@ def broker_from_row(row: Columns) -> BrokerReport:
 def rate_from_row(row: Columns) -> PartitionRate:
     """Return the rate in a row of `steward_rate`."""
     return PartitionRate(**{column.name: row[column.name] for column in fields(PartitionRate)})
+
+
+def read_hottest(connection: sa.Connection, cluster_id: str, most: int) -> list[PartitionRate]:
+    """Return the partitions of a cluster into which most bytes come, the first one first; idle ones are left out."""
+    table = tables.rate
+    busy = (table.c.cluster_id == cluster_id) & (table.c.in_bps > 0)
+    query = sa.select(table).where(busy).order_by(table.c.in_bps.desc(), table.c.topic, table.c.partition).limit(most)
+    return [rate_from_row(row) for row in connection.execute(query).mappings()]
 
 
 def documents_from_row(row: Columns) -> DocumentReport:
