@@ -111,6 +111,15 @@ class Options:
         section=_GOALS,
         flag="--balance",
     )
+    topic_spread: str = _declare_option(
+        "1",
+        "How even each topic is to be: 1, as even as can be; 2, a broker may hold one replica of a topic more or less "
+        "than that, and so on; any, only the whole cluster is to be even. The wider, the fewer replicas move.",
+        choices=("1", "2", "3", "4", "5", "any"),
+        of=EVEN_OPERATIONS,
+        section=_GOALS,
+        flag="--topic-spread",
+    )
     tolerance: float = _declare_option(
         0.05,
         "Accepted deviation of a broker from its share of the bytes, as a fraction.",
@@ -212,6 +221,11 @@ class Options:
         return self.max_moves is not None or self.max_bytes is not None
 
     @property
+    def topic_slack(self) -> int | None:
+        """How far a broker may be beyond its share of a topic, in replicas; None without a limit."""
+        return None if self.topic_spread == "any" else int(self.topic_spread) - 1
+
+    @property
     def leaves_uneven(self) -> bool:
         """Return True if an even operation does not make every topic and the whole cluster even."""
         return self.has_budget or self.balance != "replicas" or bool(self.exclude_brokers)
@@ -302,6 +316,9 @@ def _check_value(name: str, value: Any, option: PlannerOption) -> Any:
         return None
     if option.items is not None:
         return _check_items(name, value, option.items)
+    if option.choices and type(value) is int:
+        # One of the words may be a number, which people write without quotes.
+        value = str(value)
     refusal = option.explain_refusal(value) if _is_of_type(value, option.kind) else f"it takes {_KINDS[option.kind]}"
     if refusal:
         raise PlanError(f"The option {name} is {value!r}; {refusal}.")

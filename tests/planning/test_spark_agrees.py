@@ -115,6 +115,8 @@ def cases() -> Iterator[Case]:
             yield Case(operation, {**barred, "max_moves": 5})
             yield Case(operation, {**barred, "rack_aware": False})
             yield Case(operation, {"max_moves": 9})
+            yield Case(operation, {"topic_spread": "2"})
+            yield Case(operation, {**barred, "topic_spread": "any"})
             yield Case(operation, {"balance": "bytes", "tolerance": 0.3, "max_bytes": 3 << 30})
 
 

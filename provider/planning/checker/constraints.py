@@ -39,6 +39,8 @@ class BrokerConstraints:
     own_rack: bool
     #: The most replicas that a partition of the cluster is to have.
     largest_factor: int = 0
+    #: How even each topic is to be: the option `topic_spread`.
+    topic_spread: str = "1"
 
     @classmethod
     def of(cls, brokers: pa.Table, options: Mapping[str, Any], largest_factor: int = 0) -> BrokerConstraints:
@@ -54,6 +56,7 @@ class BrokerConstraints:
             capacity=exact_capacities(usable["capacity"].to_pylist()),
             own_rack=options.get("rackless") == "own-rack",
             largest_factor=largest_factor,
+            topic_spread=options.get("topic_spread", "1"),
         )
 
     @property
@@ -96,7 +99,11 @@ class BrokerConstraints:
         """Return the fewest and most replicas per topic and broker; `held` is the number now."""
         factors, which = np.unique(factor, return_inverse=True)
         counts = count_pairs(topic, which, (int(topic.max(initial=-1)) + 1, len(factors)))
-        return self._limit_receive_excluded(self._floors_and_ceilings(counts, factors.tolist()), held)
+        low, high = self._floors_and_ceilings(counts, factors.tolist())
+        partitions = counts.sum(axis=1, keepdims=True)
+        slack = partitions if self.topic_spread == "any" else int(self.topic_spread) - 1
+        wider = np.maximum(low - slack, 0), np.where(high > 0, np.minimum(high + slack, partitions), 0)
+        return self._limit_receive_excluded(wider, held)
 
     def rack_bounds(self, factor: Ints, held: Bools) -> tuple[Ints, Ints]:
         """Return the fewest and most replicas per partition and rack, on brokers that hold it or may receive it.

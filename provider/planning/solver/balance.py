@@ -28,6 +28,7 @@ from kafka_steward.planning.solver.fair_shares import (
     limit_excluded_bounds,
     rack_bounds_by_row,
     rack_groups,
+    widen_bounds,
 )
 from kafka_steward.planning.solver.flow import (
     UNLIMITED,
@@ -297,6 +298,7 @@ def _placement_bounds(problem: Problem, to_place: PlacementProblem) -> Bounds:
     factors = np.unique(to_place.factor) if topics else np.ones(1, np.int64)
     counts = count_pairs(to_place.topic, np.searchsorted(factors, to_place.factor), (topics, len(factors)))
     low, high, least, most = fair_bounds(brokers, usable, factors.tolist(), counts)
+    low, high = widen_bounds((low, high), problem.options.topic_slack, counts.sum(axis=1))
     holds = count_pairs(to_place.topic[to_place.row], to_place.broker, low.shape)
     # Excluded brokers have a share like any broker, but cannot receive what they lack. The other brokers then come as
     # near to their shares as possible.

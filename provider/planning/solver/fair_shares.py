@@ -123,6 +123,18 @@ def broker_bounds(brokers: Brokers, factors: Ints, counts: Ints, held: Ints) -> 
     return limit_excluded_bounds((least, most), held, usable & ~brokers.receivers)
 
 
+def widen_bounds(bounds: tuple[Ints, Ints], slack: int | None, partitions: Ints) -> tuple[Ints, Ints]:
+    """Return the bounds per topic and broker, wider by `slack` replicas; without a limit, as wide as can be.
+
+    A broker without a share of a topic still gets nothing of it.
+    """
+    low, high = bounds
+    most = np.broadcast_to(partitions[:, None], high.shape)
+    if slack is None:
+        return np.zeros_like(low), np.where(high > 0, most, 0)
+    return np.maximum(low - slack, 0), np.where(high > 0, np.minimum(high + slack, most), 0)
+
+
 def limit_excluded_bounds(bounds: tuple[Ints, Ints], held: Ints, excluded: Bools) -> tuple[Ints, Ints]:
     """Return the bounds; excluded brokers receive nothing, so that their bounds are cut down to what they hold."""
     low, high = (np.where(excluded, np.minimum(bound, held), bound) for bound in bounds)

@@ -103,7 +103,8 @@ def summarize(problem: PlacementProblem, bounds: Bounds, *, leaders: bool, soft:
     in_contended = contended[problem.row, problem.group[problem.broker]]
     touching = np.bincount(problem.replica_cells[in_contended], minlength=topics * brokers)
     low, high = (bound.ravel() for bound in bounds.cell)
-    listed = touching > 0
+    # Cells with more than one optional replica are listed, too.
+    listed = (touching > 0) | (high - low > 1)
     # Replicas in contended cells may have to leave, so that only the rest of the floor is guaranteed.
     guaranteed = np.maximum(low - touching, 0)
     if soft:
