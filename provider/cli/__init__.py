@@ -221,6 +221,8 @@ _DIRECT = (
 )
 
 #: The verbs that need a connection accept the options all the same, to say why they need one.
+#: The verb that shows a plan or a file; a file needs no connection.
+_SHOW_FUNCTION = "show.show_plan"
 _NOT_DIRECT = tuple(Arg(arg.flags, help=argparse.SUPPRESS) for arg in _DIRECT)
 
 _VERBOSE = Arg(("-v", "--verbose"), help="Also show the log", action="store_true")
@@ -241,7 +243,7 @@ class _LazyCommand:
     use: JournalUse
 
     def __call__(self, arguments: Namespace) -> None:
-        arguments.shows_file = self.function == "show.show_plan" and Path(arguments.plan or "").is_file()
+        arguments.shows_file = self.function == _SHOW_FUNCTION and self._names_file(arguments.plan or "")
         try:
             if self._needs_no_airflow(arguments):
                 self._run_quietly(arguments)
@@ -253,6 +255,13 @@ class _LazyCommand:
                 suppress_logs_and_warning(self._run_verb)(arguments)
         except KeyboardInterrupt as error:
             raise SystemExit(Exit.INTERRUPTED) from error
+
+    def _names_file(self, plan: str) -> bool:
+        """Return whether what is to be shown is a file. Raises SystemExit for what is neither that nor a digest."""
+        if not plan or Path(plan).is_file() or re.fullmatch("[0-9a-f]+", plan):
+            return Path(plan).is_file()
+        print(f"{plan} is neither a file nor the digest of a plan, or a prefix of one.", file=sys.stderr)
+        raise SystemExit(Exit.USAGE)
 
     def _needs_no_airflow(self, arguments: Namespace) -> bool:
         if self.use is JournalUse.NO_CLUSTER or self._is_direct(arguments):
@@ -308,7 +317,7 @@ def _build_verb(
     message = f"{about}.\n\n{details}" if details else None
     epilog = "examples:" + "".join(f"\n  airflow kafka-steward {example}" for example in examples)
     use = journal_use(examples[0])
-    cluster = (_CLUSTER, *(_DIRECT if use is JournalUse.NONE else _NOT_DIRECT))
+    cluster = (_CLUSTER, *(_DIRECT if use is JournalUse.NONE or function == _SHOW_FUNCTION else _NOT_DIRECT))
     every = (*(() if use is JournalUse.NO_CLUSTER else cluster), _OUTPUT, _VERBOSE)
     return ActionCommand(name, about, _LazyCommand(function, use), (*args, *every), message, epilog)
 
@@ -437,7 +446,7 @@ def _build_show_verbs() -> tuple[ActionCommand, ...]:
         _build_verb(
             "show",
             "One plan, or a file of kafka-reassign-partitions, partition by partition",
-            "show.show_plan",
+            _SHOW_FUNCTION,
             (_PLAN_SHOWN,),
             examples=["show 3f2a91c0", "show reassignment.json"],
             details=_SHOW,

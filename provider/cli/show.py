@@ -453,8 +453,13 @@ def _show_file(call: CommandContext) -> None:
     if now is None:
         print_error(f"{counted(len(rows), 'partition')}; with --bootstrap-server or --cluster, what they have now.")
     else:
-        changed = sum(bool(row["change"]) for row in rows)
-        print_error(f"{changed} of {counted(len(rows), 'partition')} would change.")
+        changed, gone = sum(row["change"] in _CHANGES for row in rows), sum(row["change"] == _GONE for row in rows)
+        missing = f"; {gone} {'does' if gone == 1 else 'do'} not exist" if gone else ""
+        print_error(f"{changed} of {counted(len(rows), 'partition')} would change{missing}.")
+
+
+#: What a file changes of a partition, and what is said of one that does not exist.
+_CHANGES, _GONE = ("replicas", "order"), "there is no such partition"
 
 
 def _target_facts(
@@ -465,8 +470,8 @@ def _target_facts(
         return facts
     current = now.get(name)
     has = () if current is None else current.target
-    change = "replicas" if {*has} != {*target} else "order" if has != target else ""
-    return {**facts, "now": list(has), "change": "there is no such partition" if current is None else change}
+    change = _CHANGES[0] if {*has} != {*target} else _CHANGES[1] if has != target else ""
+    return {**facts, "now": list(has), "change": _GONE if current is None else change}
 
 
 def _cell_text(value: Any) -> str:

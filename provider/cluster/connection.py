@@ -218,15 +218,15 @@ _EQUIVALENTS: Mapping[str, str] = {
     "retry.backoff.ms": "retry_backoff_ms",
 }
 
-#: Prefixes of librdkafka's keys that affect neither the cluster nor the principal of the connection: settings of
-#: producers, consumers, and librdkafka's own logging, queues and sockets.
+#: Prefixes of keys of librdkafka and of Kafka's own clients that affect neither the cluster nor the principal of the
+#: connection: settings of producers, consumers, metrics, and of the client's own logging, queues and sockets.
 _IGNORED_TEXT = (
-    "acks api.version. auto. batch. broker. builtin.features check.crcs client.rack compression. consume. coordinator. "
-    "debug default.topic.config delivery. dr_ enable.auto. enable.gapless. enable.idempotence enable.metrics.push "
-    "enable.partition.eof enable.random.seed error_cb fetch. group. heartbeat. internal. isolation.level linger.ms log "
-    "max. message. offset. on_ opaque partition plugin. queue receive.message.max.bytes reconnect.backoff.jitter.ms "
-    "request.required.acks retries session.timeout.ms socket. statistics. stats_cb sticky. throttle_cb topic. "
-    "transaction"
+    "acks api.version. auto. batch. broker. builtin.features check.crcs client.rack compression. consume. "
+    "coordinator. debug default.api.timeout.ms default.topic.config delivery. dr_ enable.auto. enable.gapless. "
+    "enable.idempotence enable.metrics.push enable.partition.eof enable.random.seed error_cb fetch. group. "
+    "heartbeat. internal. isolation.level linger.ms log max. message. metric offset. on_ opaque partition plugin. "
+    "queue receive. reconnect.backoff.jitter.ms request.required.acks retries send. session.timeout.ms socket. "
+    "statistics. stats_cb sticky. throttle_cb topic. transaction"
 )
 _IGNORED = tuple(_IGNORED_TEXT.split())
 

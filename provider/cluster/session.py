@@ -134,9 +134,11 @@ def authentication_error(error: Exception, servers: str) -> AuthenticationFailed
     """Return the error for a refused authentication."""
     words = str(error.args[0]) if error.args else str(getattr(error, "description", None) or type(error).__name__)
     words = words.removeprefix("SaslAuthenticationFailedError: ").rstrip(".")
+    # What a listener without SASL says to a client that begins with it.
+    none = ", and whether the listener takes SASL at all (security protocol)" if "SASL state" in words else ""
     return AuthenticationFailed(
         f"Authentication failed at {servers}: Kafka says {words!r}; check the user name, the password and "
-        "the mechanism in the connection."
+        f"the mechanism in the connection{none}."
     )
 
 

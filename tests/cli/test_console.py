@@ -147,8 +147,11 @@ request.timeout.ms=9000
         ("a.ms=1\nretries=1\nb.ms=2\n", "has a.ms, b.ms, which our client does not know: remove them"),
         ("security.protocol=SSL\nssl.truststore.location=/ca.jks\n", "keytool"),
         ("security.protocol=\\u12\n", "cannot be read"),
+        ("frobnicate.ms=1\npassword-s3cr3t;\n", "has frobnicate.ms, which our client does not know: remove it"),
+        ("s3cr3t\npassword-s3cr3t;\n", "has 2 lines without a key, such as security.protocol=SASL_SSL: correct"),
+        ("#" * (1 << 20) + "\n", "is not a file of at most 1 MB"),
     ],
-    ids=["unknown key", "unknown keys", "JKS", "bad escape"],
+    ids=["unknown key", "unknown keys", "JKS", "bad escape", "key and secret", "secrets", "large"],
 )
 def test_a_client_file_that_cannot_be_used_is_one_sentence_with_its_name(
     text: str, expected: str, tmp_path: Path
@@ -158,6 +161,35 @@ def test_a_client_file_that_cannot_be_used_is_one_sentence_with_its_name(
         read_command_config(path)
     assert expected in str(refused.value)
     assert path in str(refused.value)
+    assert "s3cr3t" not in str(refused.value)
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    """A pipe without a writer, and a device, would be read for ever."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (str(pipe), "/dev/zero", str(tmp_path)):
+        with pytest.raises(SettingError, match="is not a file of at most 1 MB"):
+            read_command_config(path)
+
+
+def test_keys_of_kafka_s_own_clients_that_say_nothing_here_are_ignored(tmp_path: Path) -> None:
+    keys = ("default.api.timeout.ms", "receive.buffer.bytes", "send.buffer.bytes", "metrics.num.samples")
+    text = "".join(f"{key}=1\n" for key in keys)
+    assert read_command_config(client_file(tmp_path, text)) == read_command_config(client_file(tmp_path, ""))
+
+
+def test_a_password_beside_a_server_is_not_repeated() -> None:
+    with pytest.raises(SettingError, match="--bootstrap-server has an @; write host:port"):
+        _ = DirectAccess("ann:s3cr3t@b1:9092").access
+
+
+@pytest.mark.parametrize("plan", ["nosuch.json", "a folder/"])
+def test_what_is_neither_a_file_nor_a_digest_is_one_sentence(plan: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        VERBS["show",].func(arguments_of(plan=plan))
+    assert ended.value.code == Exit.USAGE
+    assert capsys.readouterr().err == f"{plan} is neither a file nor the digest of a plan, or a prefix of one.\n"
 
 
 def test_a_client_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
@@ -172,7 +204,8 @@ def test_a_setting_that_cannot_be_used_is_one_sentence_with_the_name_of_its_file
 
 
 @pytest.mark.parametrize(
-    ("servers", "named"), [("b1", "b1"), ("b1:9092, b2", "b2"), ("[::1]", "[::1]"), ("b1:x", "b1:x")]
+    ("servers", "named"),
+    [("b1", "b1"), ("b1:9092, b2", "b2"), ("[::1]", "[::1]"), ("b1:x", "b1:x"), ("b1:99999", "b1:99999"), ("", "")],
 )
 def test_a_server_without_a_port_is_one_sentence_with_an_example(servers: str, named: str) -> None:
     with pytest.raises(SettingError) as refused:

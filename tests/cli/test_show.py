@@ -806,7 +806,7 @@ def test_a_file_is_shown_without_a_cluster_and_beside_what_a_cluster_has(
     rows = json.loads(printed.out)
     assert [row["change"] for row in rows] == ["order", "replicas", "there is no such partition"]
     assert [row["now"] for row in rows] == [[*first], [*second], []]
-    assert printed.err == "3 of 3 partitions would change.\n"
+    assert printed.err == "2 of 3 partitions would change; 1 does not exist.\n"
 
 
 def test_a_file_with_faults_is_refused_with_all_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
