@@ -282,6 +282,8 @@ class _LazyCommand:
             )
         elif given and arguments.cluster:
             fault = "--cluster and --bootstrap-server name a cluster twice; give one of them"
+        elif given and getattr(arguments, "probe", False):
+            fault = "--probe runs a DAG of the Airflow that has the connection; give --cluster CONN_ID"
         elif arguments.command_config is not None and not given:
             fault = "--command-config goes with --bootstrap-server; with --cluster, the connection has these settings"
         elif is_console() and not (given or arguments.cluster or arguments.shows_file):

@@ -158,11 +158,15 @@ def _check_aws_credentials() -> None:
     from botocore.session import Session as AwsSession  # noqa: PLC0415 - needed for this mechanism only
 
     session = AwsSession()
-    for what, value in (("credentials", session.get_credentials()), ("region", session.get_config_variable("region"))):
+    found = (
+        ("credentials", session.get_credentials(), "the machine's role"),
+        ("region", session.get_config_variable("region"), "AWS_DEFAULT_REGION"),
+    )
+    for what, value, such_as in found:
         if not value:
             raise SettingError(
-                f"The mechanism AWS_MSK_IAM found no AWS {what} on this machine; configure them as for any AWS "
-                "client, such as by the machine's role, or AWS_DEFAULT_REGION."
+                f"The mechanism AWS_MSK_IAM found no AWS {what} on this machine; configure what any AWS client takes, "
+                f"such as {such_as}."
             )
 
 
@@ -205,7 +209,8 @@ def _connection_advice(words: str, encrypted: bool) -> str:
             "what listens there does not answer as a Kafka broker without TLS does: set the security protocol to that "
             "of the listener (SASL_PLAINTEXT, SSL or SASL_SSL), or correct the port"
         )
-    return "check that it runs, and the connection's bootstrap servers and security protocol"
+    other = "" if words else " as a broker, not as a controller of KRaft"
+    return f"check that it runs{other}, and the connection's bootstrap servers and security protocol"
 
 
 def quiet_client_logs() -> None:

@@ -96,8 +96,9 @@ def test_removing_throttles_changes_the_cluster(capsys: pytest.CaptureFixture[st
     [
         ({"cluster": "prod", "bootstrap_server": "b1:9092"}, "name a cluster twice"),
         ({"command_config": "client.properties"}, "goes with --bootstrap-server"),
+        ({"bootstrap_server": "b1:9092", "probe": "yes"}, "give --cluster CONN_ID"),
     ],
-    ids=["twice", "config alone"],
+    ids=["twice", "config alone", "probe"],
 )
 def test_options_that_do_not_go_together_are_one_sentence(
     given: dict[str, str], expected: str, capsys: pytest.CaptureFixture[str]
