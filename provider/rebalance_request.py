@@ -96,6 +96,8 @@ class RebalanceRequest:
             raise RequestError(
                 self._wrong_operation_message("balance, with the value racks,", Operation.REBALANCE.value)
             )
+        if str(given("topic_spread") or 1) != "1" and given("balance") not in (None, "replicas"):
+            raise RequestError("topic_spread is about numbers of replicas; let balance be replicas, or topic_spread 1.")
 
     def _wrong_operation_message(self, field: str, operation: str) -> str:
         return (

@@ -213,6 +213,11 @@ class Options:
                 "The option balance is 'racks', which is only for the operation rebalance, with rack_aware; change one "
                 "of them."
             )
+        if chosen.topic_spread != "1" and chosen.balance != "replicas":
+            raise PlanError(
+                f"The option topic_spread is {chosen.topic_spread!r}, which is about numbers of replicas, and balance "
+                f"is {chosen.balance!r}; change one of them."
+            )
         return chosen
 
     @property

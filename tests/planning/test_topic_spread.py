@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from kafka_steward.assignment import EVEN_OPERATIONS, Operation
-from kafka_steward.errors import PlanError
+from kafka_steward.errors import PlanError, RequestError
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import SnapshotFolder
 from kafka_steward.planning.options import Options
+from kafka_steward.rebalance_request import RebalanceRequest
 from tests.builders import cluster, planned
 from tests.planning.integer_solver import fewest, random_case
 from tests.planning.test_proof import cost, scarce_racks, solved
@@ -91,3 +92,13 @@ def test_another_value_is_refused_in_a_sentence(value: Any) -> None:
 def test_a_heal_has_no_spread() -> None:
     with pytest.raises(PlanError, match="has no option 'topic_spread'"):
         Options.of(Operation.HEAL, {"topic_spread": "1"})
+
+
+@pytest.mark.parametrize("balance", ["bytes", "racks"])
+def test_a_spread_of_replicas_where_something_else_is_balanced_is_refused(balance: str) -> None:
+    given = {"topic_spread": "2", "balance": balance}
+    with pytest.raises(PlanError, match="The option topic_spread is '2', which is about numbers of replicas"):
+        Options.of(Operation.REBALANCE, given)
+    with pytest.raises(RequestError, match="topic_spread is about numbers of replicas"):
+        RebalanceRequest("rebalance", options=given).validate()
+    RebalanceRequest("rebalance", options={**given, "topic_spread": "1"}).validate()
