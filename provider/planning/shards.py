@@ -33,7 +33,7 @@ from kafka_steward.planning.files.formats import (
 )
 from kafka_steward.planning.files.reassignment import parse_reassignment
 from kafka_steward.planning.options import Options, find_operation
-from kafka_steward.planning.solver.balance import BalanceSetup, balance_replicas
+from kafka_steward.planning.solver.balance import BalanceSetup, balance_replicas, compare_spreads
 from kafka_steward.planning.solver.candidate import (
     CandidatePlan,
     ChangedRows,
@@ -185,6 +185,13 @@ class PlanningJob:
             return []
         return shard_boundaries(partitions.column("topic"), shard_rows)
 
+    def compare_spreads(self, partitions: pa.Table) -> list[dict[str, Any]]:
+        """Return what each `topic_spread` would move; nothing where that takes long, or replicas are not balanced."""
+        evens_out = self.operation in EVEN_OPERATIONS and self.options.balance == "replicas"
+        if not evens_out or len(partitions) > SHARD_ROWS:
+            return []
+        return compare_spreads(self.build_problem(TableShards.of(partitions, []).tables[0]))
+
     def build_proof(self, measures: Measures, snapshot: SnapshotFolder) -> dict[str, Any]:
         """Return the proof of the plan, without its digest."""
         fields = proof_fields(measures, self.brokers, self.operation, self.options)
@@ -228,7 +235,10 @@ def plan_snapshot(
 ) -> tuple[pa.Table, dict[str, Any]]:
     """Plan a snapshot in shards. Return the rows of the plan in order, and its proof without digest."""
     moves, measures = solve_shards(shards, job, snapshot.partitions, several=several)
-    return order_plan(moves, job.brokers, job.options), job.build_proof(measures, snapshot)
+    proof = job.build_proof(measures, snapshot)
+    # Room would cost something else at each spread.
+    frontier = [] if proof["limited_by_room"] else job.compare_spreads(snapshot.partitions)
+    return order_plan(moves, job.brokers, job.options), {**proof, "frontier": frontier}
 
 
 def solve_shards(shards: Shards, job: PlanningJob, partitions: pa.Table, *, several: bool) -> tuple[pa.Table, Measures]:

@@ -9,6 +9,8 @@ import pytest
 
 from kafka_steward.assignment import EVEN_OPERATIONS, Operation
 from kafka_steward.errors import PlanError, RequestError
+from kafka_steward.execution.plans.summary import plan_tables
+from kafka_steward.planning import shards
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import SnapshotFolder
 from kafka_steward.planning.options import Options
@@ -102,3 +104,33 @@ def test_a_spread_of_replicas_where_something_else_is_balanced_is_refused(balanc
     with pytest.raises(RequestError, match="topic_spread is about numbers of replicas"):
         RebalanceRequest("rebalance", options=given).validate()
     RebalanceRequest("rebalance", options={**given, "topic_spread": "1"}).validate()
+
+
+def test_the_proof_says_what_each_spread_would_move() -> None:
+    plan = planned(UNEVEN, "rebalance", {"topic_spread": "2"})
+    costs = [
+        (cost["topic_spread"], cost["replicas_moved"], cost["topics_less_even"]) for cost in plan.proof["frontier"]
+    ]
+    assert costs == [("1", 4, 0), ("2", 2, 2), ("3", 0, 2), ("any", 0, 2)]
+    rows = dict(plan_tables(plan, UNEVEN).costs)
+    assert rows["with topic_spread 1"] == "4 replicas, 4.0 kB"
+    assert rows["with topic_spread 3"] == "0 replicas, 0 B; 2 topics less even than can be"
+    assert rows.keys().isdisjoint({"with topic_spread 2", "with topic_spread any"})
+    plan.proof["frontier"][1]["replicas_moved"] = 5
+    assert "The proof's frontier has 5 moves for the plan, which has 2." in check(UNEVEN, plan).problems
+
+
+@pytest.mark.parametrize("operation", sorted(EVEN_OPERATIONS))
+def test_what_a_spread_would_move_is_what_its_plan_moves(operation: str) -> None:
+    for seed in range(4000, 4000 + tried(20, least=6)):
+        snapshot = random_case(seed)
+        for costs in planned(snapshot, operation).proof["frontier"]:
+            proof = planned(snapshot, operation, {"topic_spread": costs["topic_spread"]}).proof
+            assert {name: proof[name] for name in ("replicas_moved", "bytes_moved")}.items() <= costs.items(), seed
+
+
+def test_nothing_is_compared_where_it_takes_long_or_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert planned(UNEVEN, "rebalance", {"balance": "bytes"}).proof["frontier"] == []
+    assert planned(UNEVEN, "heal").proof["frontier"] == []
+    monkeypatch.setattr(shards, "SHARD_ROWS", 11)
+    assert planned(UNEVEN, "rebalance").proof["frontier"] == []

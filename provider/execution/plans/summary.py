@@ -235,12 +235,29 @@ def _cost_rows(
     return [
         ("replicas moved", f"{proof.get('replicas_moved')} (no plan can move fewer than {proof.get('lower_bound')})"),
         *_drained_row(plan, snapshot),
+        *_frontier_rows(proof),
         ("bytes copied", _size_text(plan, snapshot)),
         ("partitions touched", f"{len(plan.moves)} of {proof.get('partitions')}"),
         ("preferred leaders that change", f"{proof.get('leader_changes')}"),
         ("predicted duration", _predicted_duration(plan, stricter)),
         ("partitions not spread over the racks", f"{racks.get('before', 0)} before, {racks.get('after', 0)} after"),
     ]
+
+
+def _frontier_rows(proof: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what the other values of `topic_spread` would move, where that is something else."""
+    own = (proof.get("options") or {}).get("topic_spread")
+    frontier = proof.get("frontier") or ()
+    known = [costs["replicas_moved"] for costs in frontier if costs["topic_spread"] == own]
+    rows = []
+    for costs in frontier:
+        if costs["replicas_moved"] not in known:
+            known.append(costs["replicas_moved"])
+            less = costs["topics_less_even"]
+            text = f"{counted(costs['replicas_moved'], 'replica')}, {format_bytes(costs['bytes_moved'])}"
+            text += f"; {counted(less, 'topic')} less even than can be" if less else ""
+            rows.append((f"with topic_spread {costs['topic_spread']}", text))
+    return rows
 
 
 def _size_text(plan: PlanFolder, snapshot: SnapshotFolder) -> str:

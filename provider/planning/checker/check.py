@@ -364,6 +364,12 @@ def _sum_problems(proof: Mapping[str, Any], findings: Findings) -> Iterator[str]
     bound = proof.get("lower_bound")
     if not isinstance(bound, int) or bound > findings.moved:
         yield f"The proof's lower bound {bound} is above the {findings.moved} replicas that the plan moves."
+    options = proof.get("options") or {}
+    within_budget = options.get("max_moves") or options.get("max_bytes")
+    for costs in proof.get("frontier") or ():
+        own = costs["topic_spread"] == options.get("topic_spread") and not within_budget
+        if own and costs["replicas_moved"] > findings.moved:
+            yield f"The proof's frontier has {costs['replicas_moved']} moves for the plan, which has {findings.moved}."
     if proof.get("operation") == Operation.HEAL.value and bound != findings.moved:
         yield f"A heal moves lost replicas only; this one moves {findings.moved} for {bound}."
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -54,6 +55,7 @@ from kafka_steward.planning.solver.problem import (
     equal_pairs,
     find_in_order,
     held_dispositions,
+    is_pair_in,
     positions_in,
     rows_that_lag,
 )
@@ -168,6 +170,38 @@ def _balance_within_room(problem: Problem, rules: RoomRules) -> CandidatePlan:
     row, broker = np.nonzero(chosen.on[~chosen.left])
     within = Placement(row, broker, int((chosen.on & ~hold).sum()), within_bounds=False)
     return balance_with_placement(replace(problem, no_room=stays), lambda *_: within, balanced_leaders)
+
+
+#: The values of `topic_spread` that every plan is compared with.
+_COMPARED_SPREADS = ("1", "2", "3", "any")
+
+
+def compare_spreads(problem: Problem) -> list[dict[str, Any]]:
+    """Return for each `topic_spread` what a whole plan would move, and how many topics it would leave less even.
+
+    These are the topics of which a broker would hold more or fewer replicas than at `topic_spread` 1.
+    """
+    costs = []
+    even: Bounds | None = None
+    for spread in sorted({*_COMPARED_SPREADS, problem.options.topic_spread}):
+        setup = BalanceSetup.of(replace(problem, options=replace(problem.options, topic_spread=spread)))
+        to_place, bounds = setup.to_place, setup.bounds
+        if len(setup.planned) == 0:
+            return []
+        even = even or bounds  # the first is that of spread 1
+        placed = min_cost_placement(to_place, bounds)
+        fresh = placed.row[~is_pair_in(placed.row, placed.broker, to_place.row, to_place.broker)]
+        held = count_pairs(to_place.topic[placed.row], placed.broker, bounds.cell[0].shape)
+        off = (held < even.cell[0]) | (held > even.cell[1])
+        costs.append(
+            {
+                "topic_spread": spread,
+                "replicas_moved": len(fresh),
+                "bytes_moved": int(to_place.size[fresh].sum()),
+                "topics_less_even": int(off.any(axis=1).sum()),
+            }
+        )
+    return costs
 
 
 def _steps_off(group: Ints, bounds: tuple[Ints, Ints], most: int) -> Steps:
