@@ -7,8 +7,8 @@ growth counts, and only while no compaction made it smaller: the median of the l
 known counts as its topic's mean.
 
 Of each partition the mean of the last hour is kept, and the highest hour of each of seven days. An interval of which
-anything is in doubt counts as not measured, and the next one begins anew: offsets that went back, a rate that no
-network carries, a clock that jumped, a topic that was deleted and created anew. Pure.
+anything is in doubt counts as not measured, and the next one begins again: offsets that went back, a rate that no
+network carries, a clock that jumped, a topic that was deleted and created again. Pure.
 """
 
 from __future__ import annotations
