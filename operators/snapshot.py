@@ -91,6 +91,7 @@ def take_task_snapshot(
     AirflowFailException for what no retry would change.
     """
     from kafka_steward.execution.failures.records import last_racks, read_log_dir_failures
+    from kafka_steward.execution.load.look import known_rates
     from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot
     from kafka_steward.settings import parse_capacities
 
@@ -106,6 +107,7 @@ def take_task_snapshot(
             draining=draining,
             targets=targets,
             begun=begun_moves(opened.journal),
+            rates=known_rates(opened.journal),
             failed_disks_of=failed if opened.settings.heal_failed_disks else reported.intersection(failed),
             capacities=parse_capacities(opened.settings.capacity),
             service_topics=opened.settings.service_topic_patterns,

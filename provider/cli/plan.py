@@ -30,6 +30,7 @@ from kafka_steward.errors import PlanError, RequestError, SlotTaken
 from kafka_steward.execution.announcements import restart_clause, restarting_brokers
 from kafka_steward.execution.cluster_queries import cordoned_brokers as cordoned_now
 from kafka_steward.execution.failures.records import last_racks, read_failures, read_log_dir_failures
+from kafka_steward.execution.load.look import known_rates
 from kafka_steward.execution.plans.readiness import check_readiness
 from kafka_steward.execution.plans.report import held_sentence, racks_in_need, racks_sentence
 from kafka_steward.execution.plans.requests import no_op_reason, planner_options
@@ -315,6 +316,7 @@ def _take_snapshot(opened: ClusterSession, folder: str, inputs: _Inputs) -> None
         draining=inputs.draining,
         targets=inputs.targets,
         begun=begun_moves(opened.journal),
+        rates=known_rates(opened.journal),
         failed_disks_of=inputs.failed_disks_of,
         capacities=parse_capacities(opened.settings.capacity),
         service_topics=opened.settings.service_topic_patterns,

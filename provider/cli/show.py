@@ -208,7 +208,8 @@ def _status_facts(
             for broker, (led, followed) in ({} if reports is None else reports.bytes_in()).items()
         ],
         "hottest_partitions": [
-            {"topic": hot.topic, "partition": hot.partition, "bytes_per_s": hot.in_bps, "highest_hour": hot.peak_bps}
+            {"topic": hot.topic, "partition": hot.partition}
+            | {"bytes_per_s": hot.bytes_per_s, "highest_hour": hot.peak_bytes_per_s}
             for hot in ([] if reports is None else reports.hottest(_HOTTEST))
         ],
         "plans": [record.digest for record in plans],

@@ -115,14 +115,14 @@ class PartitionRate:
     topic: str
     partition: int
     topic_id: str | None
-    in_bps: int | None
+    bytes_per_s: int | None
     peaks: tuple[tuple[int, int], ...] = ()
     at_ms: int = 0
 
     @property
-    def peak_bps(self) -> int:
+    def peak_bytes_per_s(self) -> int:
         """The highest hour."""
-        return max([self.in_bps or 0, *(peak for _, peak in self.peaks)])
+        return max([self.bytes_per_s or 0, *(peak for _, peak in self.peaks)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,15 @@ from kafka_steward.planning.solver.fill_missing import (
 )
 from kafka_steward.planning.solver.flow import Infeasible
 from kafka_steward.planning.solver.plan_rows import MOVES, brokers_without_room, order_plan, planned_moves
-from kafka_steward.planning.solver.problem import Brokers, Disposition, Floats, PartitionTable, Problem, combine_shards
+from kafka_steward.planning.solver.problem import (
+    Brokers,
+    Disposition,
+    Floats,
+    PartitionTable,
+    Problem,
+    combine_shards,
+    find_mean_rate,
+)
 from kafka_steward.planning.solver.proof import Measures, measure_candidate, proof_fields, rack_notes
 from kafka_steward.planning.solver.room import Chosen, RoomRules
 from kafka_steward.planning.solver.sharded.plan import (
@@ -153,6 +161,8 @@ class PlanningJob:
     options: Options
     #: Live brokers with a failed log directory, which receive nothing as long as the others suffice.
     spared: tuple[int, ...] = ()
+    #: The mean bytes per second into a partition, None if no rate is known.
+    mean_rate: float | None = None
 
     @classmethod
     def of(cls, snapshot: SnapshotFolder, operation: str, options: Mapping[str, Any]) -> PlanningJob:
@@ -171,11 +181,13 @@ class PlanningJob:
             named = {name.topic for name in parse_reassignment(chosen.reassignment)}
         for unknown in sorted(named - known)[:1]:
             raise PlanError(f"The {requested.value} names the topic {unknown}, which the snapshot does not have.")
-        return cls(snapshot.brokers, Brokers.of(snapshot.brokers, chosen), requested, chosen, tuple(spared))
+        brokers, mean_rate = Brokers.of(snapshot.brokers, chosen), find_mean_rate(snapshot.partitions)
+        return cls(snapshot.brokers, brokers, requested, chosen, tuple(spared), mean_rate)
 
     def build_problem(self, table: pa.Table) -> Problem:
         """Return a shard as arrays. Raises PlanError when its rows are invalid."""
-        return Problem(PartitionTable.of(table, self.brokers), self.brokers, self.operation, self.options)
+        rows = PartitionTable.of(table, self.brokers, self.mean_rate)
+        return Problem(rows, self.brokers, self.operation, self.options)
 
     def boundaries(self, partitions: pa.Table, shard_rows: int) -> list[str]:
         """Return the shard boundaries; there are none if all partitions have to be planned as one."""

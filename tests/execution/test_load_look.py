@@ -10,10 +10,12 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import KafkaRefused
-from kafka_steward.execution.load.look import BytesIn, LoadWatch, load_measures
+from kafka_steward.execution.load.look import BytesIn, LoadWatch, known_rates, load_measures
+from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.watch.observation import ObservedCluster
 from kafka_steward.journal.sql.database import open_database
 from kafka_steward.journal.sql.watch_reports import WatchReports
+from kafka_steward.planning.files.formats import read_snapshot
 from tests.simulated_plan import memory_journal
 from tests.simulator import Simulator
 
@@ -71,7 +73,7 @@ class Watched:
             self.look(sized=minute % 10 == 0)
 
     def kept(self) -> dict[tuple[str, int], int | None]:
-        return {(rate.topic, rate.partition): rate.in_bps for rate in self.reports.rates()}
+        return {(rate.topic, rate.partition): rate.bytes_per_s for rate in self.reports.rates()}
 
 
 @pytest.fixture
@@ -145,15 +147,41 @@ def test_a_row_that_does_not_change_is_written_once_an_hour(watched: Watched) ->
 
 def test_another_watch_goes_on_with_what_was_kept(watched: Watched) -> None:
     watched.run(90)
-    peaks = {rate.partition: rate.peak_bps for rate in watched.reports.rates()}
+    peaks = {rate.partition: rate.peak_bytes_per_s for rate in watched.reports.rates()}
     watched.watch = watched.another()
     watched.run(1)
     assert watched.watch.brokers[1].as_leader == 100, "before it has measured itself"
     watched.run(20)
-    assert {rate.partition: rate.peak_bps for rate in watched.reports.rates()} == peaks == {0: 100, 1: 20}
+    assert {rate.partition: rate.peak_bytes_per_s for rate in watched.reports.rates()} == peaks == {0: 100, 1: 20}
     assert watched.watch.is_of(watched.journal)
     watched.now_s += 3600
     assert not watched.watch.is_of(watched.journal), "another watch may have measured meanwhile"
+
+
+def test_a_snapshot_for_a_plan_has_the_rates_of_the_last_hour(watched: Watched, tmp_path: Path) -> None:
+    def rates() -> list[float | None]:
+        where, simulator = f"{tmp_path}/{watched.simulator.now_ms}-{len(watched.simulator.topics)}", watched.simulator
+        take_snapshot(simulator, where, failed=(), now_ms=1, rates=known_rates(watched.journal))
+        return list(read_snapshot(where).partitions["bytes_per_s"].to_pylist())
+
+    assert rates() == [None, None], "nothing was measured"
+    watched.run(10)
+    assert rates() == [100.0, 20.0]
+    watched.simulator.create("u", [(1, 2)])
+    assert rates() == [100.0, 20.0, None], "a topic is new"
+    watched.simulator.now_ms += 7_200_000
+    assert rates() == [None, None, None], "nobody has looked for two hours"
+    watched.journal.watch_reports = None
+    assert known_rates(watched.journal) == {}, "no journal keeps rates"
+
+
+def test_the_rate_of_a_topic_that_was_created_again_is_not_known(watched: Watched, tmp_path: Path) -> None:
+    watched.run(10)
+    for name in (T0, T1):
+        del watched.simulator.topics[name]
+    watched.simulator.create("t", [(1, 2)])
+    take_snapshot(watched.simulator, str(tmp_path), failed=(), now_ms=1, rates=known_rates(watched.journal))
+    assert read_snapshot(str(tmp_path)).partitions["bytes_per_s"].to_pylist() == [None]
 
 
 def test_before_the_second_look_nothing_is_known_of_a_broker(watched: Watched) -> None:

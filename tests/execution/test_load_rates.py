@@ -49,8 +49,8 @@ class Cluster:
     @property
     def rate(self) -> int | None:
         """Bytes per second into t-0."""
-        bps = self.meter.bytes_in().get(T0)
-        return None if bps is None else round(bps)
+        bytes_per_s = self.meter.bytes_in().get(T0)
+        return None if bytes_per_s is None else round(bytes_per_s)
 
     @property
     def kept(self) -> PartitionRate:
@@ -192,11 +192,11 @@ def test_the_rate_is_the_mean_of_an_hour_and_the_highest_hour_of_seven_days_is_k
     cluster.run(hours=0.5, per_s=0)
     assert cluster.rate == pytest.approx(500, rel=0.05), "half of the hour"
     cluster.run(hours=2, per_s=1)
-    assert (cluster.rate, cluster.kept.peak_bps) == (100, 1000)
+    assert (cluster.rate, cluster.kept.peak_bytes_per_s) == (100, 1000)
     cluster.run(hours=5 * 24, per_s=1)
-    assert cluster.kept.peak_bps == 1000
+    assert cluster.kept.peak_bytes_per_s == 1000
     cluster.run(hours=2 * 24, per_s=1)
-    assert cluster.kept.peak_bps == 100
+    assert cluster.kept.peak_bytes_per_s == 100
     assert len(cluster.kept.peaks) == 7
 
 
@@ -205,7 +205,7 @@ def test_a_partition_that_nobody_could_measure_for_an_hour_has_no_rate() -> None
     cluster.run(hours=2, per_s=10)
     for _ in range(120):
         cluster.look({})
-    assert (cluster.rate, cluster.kept.in_bps, cluster.kept.peak_bps) == (None, None, 1000)
+    assert (cluster.rate, cluster.kept.bytes_per_s, cluster.kept.peak_bytes_per_s) == (None, None, 1000)
 
 
 def test_a_few_minutes_are_no_highest_hour() -> None:
@@ -219,7 +219,7 @@ def test_another_process_goes_on_with_what_was_kept_unless_it_is_old() -> None:
     cluster = Cluster()
     cluster.run(hours=2, per_s=10)
     kept = cluster.kept
-    assert (kept.in_bps, kept.peak_bps) == (1000, 1000)
+    assert (kept.bytes_per_s, kept.peak_bytes_per_s) == (1000, 1000)
     now_ms = kept.at_ms + 600_000
     assert {round(rate) for rate in LoadMeter([kept], now_ms).bytes_in().values()} == {1000}
     assert LoadMeter([kept], kept.at_ms + 3 * HOUR_S * 1000).bytes_in() == {}

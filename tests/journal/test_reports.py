@@ -137,8 +137,8 @@ def test_the_hottest_partitions_are_shown_and_idle_ones_are_not(journal: Journal
     assert sorted(reports.rates(), key=str) == sorted([*rates, PartitionRate("idle", 0, None, 0)], key=str)
     assert [each.partition for each in report_data.brokers(reader, CLUSTER).hottest] == [8, 7, 6, 5, 4]
     assert reports.hottest(1) == [rates[8]]
-    reports.put_rates([replace(rates[1], in_bps=9_000)], [rates[8]])
-    assert [(each.partition, each.in_bps) for each in reports.hottest(2)] == [(1, 9_000), (7, 700)]
+    reports.put_rates([replace(rates[1], bytes_per_s=9_000)], [rates[8]])
+    assert [(each.partition, each.bytes_per_s) for each in reports.hottest(2)] == [(1, 9_000), (7, 700)]
     reports.replace_brokers([BrokerReport(1, leader_bytes_in=7, follower_bytes_in=8), BrokerReport(2)])
     assert reports.bytes_in() == {1: (7, 8)}
 

@@ -14,11 +14,13 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import AuthenticationFailed, JournalUnreachable
+from kafka_steward.execution.load import look
 from kafka_steward.execution.watch.alerts import ALERTS, Condition, list_untold, update_alerts
 from kafka_steward.execution.watch.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import ReassignmentsDisabled
+from kafka_steward.journal.observed import PartitionRate
 from kafka_steward.journal.store import Journal
 from kafka_steward.operators import checks as operator_module
 from kafka_steward.operators.alerts import SendAlertsOperator
@@ -250,6 +252,16 @@ def test_a_snapshot_has_the_capacities_of_the_connection(
     make_cluster("1a 2b 3c", "t: 12 23", workspace=str(tmp_path), capacity=capacity)
     taken = SnapshotClusterOperator(task_id="snapshot", conn_id=CONN_ID).execute(context())
     assert read_snapshot(taken["uri"]).brokers["capacity"].to_pylist() == [1.0, 2.0, 0.5]
+
+
+def test_a_snapshot_has_the_rates_that_the_watch_has_kept(
+    make_cluster: MakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_cluster("1a 2b 3c", "t: 12 23", workspace=str(tmp_path))
+    rate = PartitionRate("t", 1, made.snapshot().partitions[TopicPartition("t", 1)].topic_id, 5)
+    monkeypatch.setattr(look, "known_rates", lambda _: {TopicPartition("t", 1): rate})
+    taken = SnapshotClusterOperator(task_id="snapshot", conn_id=CONN_ID).execute(context())
+    assert read_snapshot(taken["uri"]).partitions["bytes_per_s"].to_pylist() == [None, 5.0]
 
 
 FOUND = [Condition("outage", "Two brokers are down."), Condition("stuck", "Plan 3f2a is stuck.", "3f2a91")]

@@ -17,7 +17,7 @@ from typing import Protocol
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, LogEndSource, Snapshot
 from kafka_steward.errors import ClusterError
-from kafka_steward.execution.load.rates import LoadMeter, Look, Size
+from kafka_steward.execution.load.rates import LoadMeter, Look, Size, is_fresh
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal.observed import PartitionRate
 from kafka_steward.journal.store import Journal
@@ -131,6 +131,12 @@ class LoadWatch:
         self._written_s = now_s
 
 
+def known_rates(journal: Journal) -> dict[TopicPartition, PartitionRate]:
+    """Return what producers bring into partitions, as far as it was measured in the last hour. Raises JournalError."""
+    reports, now_ms = journal.watch_reports, journal.now_ms()
+    return {_name(rate): rate for rate in (reports.rates() if reports is not None else ()) if is_fresh(rate, now_ms)}
+
+
 def _read_compacted(cluster: ClusterPort, snapshot: Snapshot) -> frozenset[str]:
     policies = cluster.topic_configs(sorted(snapshot.topics), [_POLICY])
     return frozenset(topic for topic, keys in policies.items() if "compact" in keys.get(_POLICY, ""))
@@ -143,22 +149,22 @@ def _name(rate: PartitionRate) -> TopicPartition:
 def _differs(rate: PartitionRate, written: PartitionRate | None) -> bool:
     return (
         written is None
-        or (rate.topic_id, rate.in_bps, rate.peaks) != (written.topic_id, written.in_bps, written.peaks)
+        or (rate.topic_id, rate.bytes_per_s, rate.peaks) != (written.topic_id, written.bytes_per_s, written.peaks)
         or not 0 <= rate.at_ms - written.at_ms < REWRITTEN_MS
     )
 
 
 def _sum_by_broker(bytes_in: Mapping[TopicPartition, float], snapshot: Snapshot) -> dict[int, BytesIn]:
     sums = {broker: BytesIn() for broker in sorted(snapshot.live)}
-    for name, bps in bytes_in.items():
+    for name, bytes_per_s in bytes_in.items():
         partition = snapshot.partitions[name]
         for broker in partition.replicas:
             if broker not in sums or broker in partition.offline:
                 continue
             if broker == partition.leader:
-                sums[broker].as_leader += bps
+                sums[broker].as_leader += bytes_per_s
             else:
-                sums[broker].as_follower += bps
+                sums[broker].as_follower += bytes_per_s
     return sums
 
 

@@ -28,11 +28,16 @@ _JUMP_S, _JUMP_SHARE = 5.0, 0.1
 #: The seconds that must have been measured of an hour for it to be a day's highest.
 _HOUR_AT_LEAST_S = 1800.0
 #: More bytes a second than one log takes, and more bytes than any record has: offsets or sizes lie.
-_MOST_BPS, _MOST_RECORD = 1e10, 2.0**31
+_MOST_BYTES_PER_S, _MOST_RECORD = 1e10, 2.0**31
 #: The growths whose median counts, of a log that is compacted or has an unknown start.
 _GROWTHS = 7
 #: The milliseconds after which the last known mean is none of the last hour.
 _STALE_MS = 7_200_000
+
+
+def is_fresh(rate: PartitionRate, now_ms: int) -> bool:
+    """Return whether a rate that was kept is still one of the last hour."""
+    return rate.bytes_per_s is not None and 0 <= now_ms - rate.at_ms < _STALE_MS
 
 
 class Size(NamedTuple):
@@ -72,19 +77,19 @@ class _Partition:
     growths: tuple[float, ...] = ()
     hour_bytes: float = 0.0
     hour_s: float = 0.0
-    before_bps: float | None = None
+    before_bytes_per_s: float | None = None
     peaks: tuple[tuple[int, int], ...] = ()
 
     @property
-    def mean_bps(self) -> float | None:
+    def mean_bytes_per_s(self) -> float | None:
         """The mean of the last hour: this one as far as it is measured, and before that the mean of the one before."""
-        if self.before_bps is None or self.hour_s >= _HOUR_S:
-            return self.hour_bytes / self.hour_s if self.hour_s else self.before_bps
-        return (self.hour_bytes + self.before_bps * (_HOUR_S - self.hour_s)) / _HOUR_S
+        if self.before_bytes_per_s is None or self.hour_s >= _HOUR_S:
+            return self.hour_bytes / self.hour_s if self.hour_s else self.before_bytes_per_s
+        return (self.hour_bytes + self.before_bytes_per_s * (_HOUR_S - self.hour_s)) / _HOUR_S
 
     def close_hour(self, day: int) -> None:
         """Begin another hour; the one that ends may be the highest of its day. One without a measure says nothing."""
-        self.before_bps = self.mean_bps if self.hour_s else None
+        self.before_bytes_per_s = self.mean_bytes_per_s if self.hour_s else None
         if self.hour_s >= _HOUR_AT_LEAST_S:
             peaks = dict(self.peaks)
             peaks[day] = max(peaks.get(day, 0), round(self.hour_bytes / self.hour_s))
@@ -118,7 +123,7 @@ class LoadMeter:
         self._partitions = {
             TopicPartition(rate.topic, rate.partition): _Partition(
                 rate.topic_id,
-                before_bps=rate.in_bps if 0 <= now_ms - rate.at_ms < _STALE_MS else None,
+                before_bytes_per_s=rate.bytes_per_s if is_fresh(rate, now_ms) else None,
                 peaks=rate.peaks,
             )
             for rate in kept
@@ -178,7 +183,7 @@ class LoadMeter:
         for name, count, seconds in records:
             partition = self._partitions[name]
             each = (partition.record_bytes or means.get(name.topic)) if count else 0.0
-            if each is not None and count * each / seconds < _MOST_BPS:
+            if each is not None and count * each / seconds < _MOST_BYTES_PER_S:
                 partition.hour_bytes += count * each
                 partition.hour_s += seconds
 
@@ -198,14 +203,14 @@ class LoadMeter:
         for name, known in self._partitions.items():
             # A day that has not come yet is one of a clock that ran ahead.
             known.peaks = tuple(peak for peak in known.peaks if today - _DAYS < peak[0] <= today)
-            mean = known.mean_bps
+            mean = known.mean_bytes_per_s
             if mean is not None or known.peaks:
-                in_bps = None if mean is None else round(mean)
-                yield PartitionRate(name.topic, name.partition, known.topic_id, in_bps, known.peaks, at_ms)
+                bytes_per_s = None if mean is None else round(mean)
+                yield PartitionRate(name.topic, name.partition, known.topic_id, bytes_per_s, known.peaks, at_ms)
 
     def bytes_in(self) -> dict[TopicPartition, float]:
         """Return the bytes per second that came into each partition in the last hour; unknown ones are left out."""
-        return {name: mean for name, known in self._partitions.items() if (mean := known.mean_bps) is not None}
+        return {name: mean for name, known in self._partitions.items() if (mean := known.mean_bytes_per_s) is not None}
 
 
 def _clocks_agree(last: Look, look: Look) -> bool:

@@ -16,6 +16,7 @@ from kafka_steward.execution.moves.states import filter_unsettled
 from kafka_steward.execution.plans.report import refuse_invalid_drain
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.tiered import read_copied_shares
+from kafka_steward.journal.observed import PartitionRate
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.files.formats import SNAPSHOT_BROKERS, SNAPSHOT_PARTITIONS, write_snapshot
 from kafka_steward.service_topics import SERVICE_TOPICS
@@ -34,6 +35,7 @@ def take_snapshot(
     capacities: Mapping[int, float] | None = None,
     service_topics: Sequence[str] = SERVICE_TOPICS,
     racks: Mapping[int, str] | None = None,
+    rates: Mapping[TopicPartition, PartitionRate] | None = None,
     min_free: float = 0.0,
 ) -> str:
     """Write the current state of the cluster to the folder `uri`; return the digest.
@@ -45,7 +47,8 @@ def take_snapshot(
     stages counts as moving, so that no plan is made with the replicas of both sides. `capacities` are those of brokers
     that are to hold more or less than others, which have 1. A broker that hosts nothing but `service_topics` is new.
     `racks` are the last known ones: those of dead brokers, which Kafka forgets with ZooKeeper, are taken from there.
-    `min_free` is the fraction of each log directory's volume that must stay free.
+    `rates` are what producers bring into partitions. `min_free` is the fraction of each log directory's volume that
+    must stay free.
     Raises ClusterError; RequestError for brokers that cannot be drained, or for all of them, and for topics that the
     brokers host and Kafka does not let us describe; PlanError when the workspace cannot be written.
     """
@@ -58,7 +61,8 @@ def take_snapshot(
     partitions = [
         _partition_row(partition, snapshot.live, log_dirs, min_isr, shares)
         | _target_columns(partition, targets or {}, begun or {})
-        for _, partition in sorted(snapshot.partitions.items())
+        | _rate_column(partition, (rates or {}).get(name))
+        for name, partition in sorted(snapshot.partitions.items())
     ]
     disks = {broker: _disk_columns(broker, of, snapshot, log_dirs, min_free) for broker, of in log_dirs.items()}
     states = _broker_states(snapshot, failed, draining, service_topics)
@@ -159,6 +163,11 @@ def _target_columns(
         return {"adding": adding, "target_rf": len(move.before)}
     target = targets.get(partition.topic_partition)
     return {} if target is None else {"target_rf": target}
+
+
+def _rate_column(partition: Partition, rate: PartitionRate | None) -> dict[str, Any]:
+    """Return the column of a known rate, unless it is that of a topic of this name that was deleted."""
+    return {"bytes_per_s": rate.bytes_per_s} if rate is not None and rate.topic_id == partition.topic_id else {}
 
 
 def _partition_row(

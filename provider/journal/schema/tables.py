@@ -333,7 +333,7 @@ rate = sa.Table(
     _name_column("topic", key=True),
     _number_column("partition", key=True),
     sa.Column("topic_id", WORD),
-    _number_column("in_bps", nullable=True),
+    _number_column("bytes_per_s", nullable=True),
     sa.Column("peaks", SERIES, nullable=False),
     _number_column("at_ms"),
 )

@@ -193,8 +193,9 @@ def rate_from_row(row: Columns) -> PartitionRate:
 def read_hottest(connection: sa.Connection, cluster_id: str, most: int) -> list[PartitionRate]:
     """Return the partitions of a cluster into which most bytes come, the first one first; idle ones are left out."""
     table = tables.rate
-    busy = (table.c.cluster_id == cluster_id) & (table.c.in_bps > 0)
-    query = sa.select(table).where(busy).order_by(table.c.in_bps.desc(), table.c.topic, table.c.partition).limit(most)
+    busy = (table.c.cluster_id == cluster_id) & (table.c.bytes_per_s > 0)
+    hottest = (table.c.bytes_per_s.desc(), table.c.topic, table.c.partition)
+    query = sa.select(table).where(busy).order_by(*hottest).limit(most)
     return [rate_from_row(row) for row in connection.execute(query).mappings()]
 
 

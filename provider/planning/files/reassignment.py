@@ -187,6 +187,7 @@ _CURRENT_ENTRY: Mapping[str, _Kind] = {
     "isr": _Kind(_is_list_of_ids, _IDS),
     "leader": _Kind(partial(_is_count, least=-1), "the id of a broker, or -1"),
     "bytes": _Kind(partial(_is_count, most=2**63 - 1), _SIZE),
+    "bytes_per_s": _Kind(_is_number, "a number"),
     "min_isr": _Kind(_is_count, _COUNT),
 }
 _BROKER: Mapping[str, _Kind] = {
@@ -246,8 +247,8 @@ def snapshot_tables(current: Any, brokers: Any) -> tuple[pa.Table, pa.Table]:
     """Return brokers and partitions of a snapshot, from an assignment and a list of brokers in user-written JSON.
 
     A broker is `{"id": 1, "rack": "a", "state": "live", "capacity": 1.0}`; all fields but the id are optional. A
-    partition may have `target_rf`, `isr`, `leader`, `bytes` and `min_isr`; missing fields get defaults. Log
-    directories, which Kafka 4.2 and later print, are ignored. Raises PlanError when either document is invalid.
+    partition may have `target_rf`, `isr`, `leader`, `bytes`, `bytes_per_s` and `min_isr`; missing fields get defaults.
+    Log directories, which Kafka 4.2 and later print, are ignored. Raises PlanError when either document is invalid.
     """
     # Whoever only parses a reassignment needs no Arrow, which is slow to import.
     import pyarrow as pa  # noqa: PLC0415
@@ -265,7 +266,7 @@ def snapshot_tables(current: Any, brokers: Any) -> tuple[pa.Table, pa.Table]:
     refuse(faults)
     parts = [_partition_row(name, replicas, failed) for name, replicas in partitions.items()]
     for part, entry in zip(parts, current["partitions"], strict=True):
-        part.update({key: entry[key] for key in ("target_rf", "isr", "leader", "bytes", "min_isr") if key in entry})
+        part.update({key: entry[key] for key in _CURRENT_ENTRY.keys() - _ENTRY.keys() if key in entry})
     return pa.Table.from_pylist(rows, SNAPSHOT_BROKERS), pa.Table.from_pylist(parts, SNAPSHOT_PARTITIONS)
 
 

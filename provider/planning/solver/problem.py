@@ -36,6 +36,8 @@ Floats = npt.NDArray[np.float64]
 
 STATES = ("live", "failed", "draining", "down", "new")
 
+#: More bytes per second than any network carries.
+_MOST_RATE = 1e13
 #: Pairs of rows and brokers up to which a lookup table is used. The table takes one byte for each pair.
 _MANY_PAIRS = 1 << 26
 
@@ -150,6 +152,9 @@ class PartitionTable:
     min_isr: Ints
     size: Ints
     unsized: Bools
+    #: The bytes per second that producers bring in, and whether that is assumed; None if not known of any partition.
+    bytes_per_s: Ints | None
+    rate_assumed: Bools
     moving: Bools
     #: Replicas that the reassignment in flight removes.
     leaving: Bools
@@ -157,18 +162,21 @@ class PartitionTable:
     all_offline: Bools
 
     @classmethod
-    def of(cls, table: pa.Table, brokers: Brokers) -> PartitionTable:
+    def of(cls, table: pa.Table, brokers: Brokers, mean_rate: float | None = None) -> PartitionTable:
         """Return the rows of a table sorted by topic and partition.
 
-        Raises PlanError that names the first invalid partition.
+        `mean_rate` is that of all partitions of the cluster, None if no rate is known. Raises PlanError that names the
+        first invalid partition.
         """
         encoded = table.column("topic").combine_chunks().dictionary_encode()
         encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
         row, ids = _flatten_lists(table, "replicas")
         isr_row, isr = _flatten_lists(table, "isr")
+        topic = encoded.indices.to_numpy(False).astype(np.int64)
+        bytes_per_s, rate_assumed = _rates(table, topic, mean_rate)
         partitions = cls(
             topics=tuple(encoded.dictionary.to_pylist()),
-            topic=encoded.indices.to_numpy(False).astype(np.int64),
+            topic=topic,
             number=_int_column(table, "partition"),
             row=row,
             # An id without a broker gets some index here, and is refused below.
@@ -181,6 +189,8 @@ class PartitionTable:
             min_isr=_int_column(table, "min_isr", 0),
             size=np.maximum(_int_column(table, "bytes"), 0),
             unsized=_int_column(table, "bytes", -1) < 0,
+            bytes_per_s=bytes_per_s,
+            rate_assumed=rate_assumed,
             moving=(_list_lengths(table, "adding") > 0) | (_list_lengths(table, "removing") > 0),
             leaving=is_pair_in(row, ids, *_flatten_lists(table, "removing")),
             all_offline=np.asarray(pc.fill_null(table.column("all_offline"), False).to_numpy(), bool),
@@ -419,6 +429,35 @@ def positions_in(chosen: Ints, total: int) -> Ints:
     number = np.full(total, -1)
     number[chosen] = np.arange(len(chosen))
     return number
+
+
+def find_mean_rate(partitions: pa.Table) -> float | None:
+    """Return the mean of the rates that are known of a snapshot's partitions, None if there is none."""
+    column = partitions.column("bytes_per_s")
+    if column.null_count == len(column):
+        return None
+    rates = column.drop_null().to_numpy()
+    rates = rates[_is_rate(rates)]
+    return float(rates.mean()) if len(rates) else None
+
+
+def _rates(table: pa.Table, topic: Ints, mean: float | None) -> tuple[Ints | None, Bools]:
+    """Return the rates of a table's rows, in whole bytes per second, and a mask of those that are assumed.
+
+    A partition of unknown rate counts as the mean of its topic, or if that has none, as the `mean` of the cluster.
+    """
+    if mean is None:
+        return None, np.ones(len(topic), bool)
+    rates = pc.fill_null(table.column("bytes_per_s"), -1.0).to_numpy()
+    known = _is_rate(rates)
+    topics = int(topic.max(initial=-1)) + 1
+    count = np.bincount(topic[known], minlength=topics)
+    usual = np.where(count, np.bincount(topic[known], rates[known], topics) / np.maximum(count, 1), mean)
+    return np.rint(np.where(known, rates, usual[topic])).astype(np.int64), ~known
+
+
+def _is_rate(values: Floats) -> Bools:
+    return np.asarray((values >= 0) & (values < _MOST_RATE), bool)
 
 
 def _int_column(table: pa.Table, name: str, unknown: int = 0) -> Ints:

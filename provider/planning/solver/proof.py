@@ -59,6 +59,8 @@ _RACK_LEFT = "rack_left_"
 #: The count of replicas that would move if room did not limit the plan.
 _WITHOUT_LIMIT = "moved_without_limit"
 _ROOM_PROVEN = "room_proven"
+#: The count of partitions whose rate is assumed; there is none if no rate is known.
+_ASSUMED = "rates_assumed"
 #: The number of replicas out of sync that the notes of a shard name; they only count the rest.
 _NAMED_LATE = 10
 
@@ -74,6 +76,9 @@ class Balance:
     replicas: Ints
     leaders: Ints
     bytes: Ints
+    #: The bytes per second that come into all replicas, and into those that lead; 0 if no rate is known.
+    bytes_in: Ints
+    leader_bytes_in: Ints
     pairs: Ints
     spreads: dict[str, int]
     widest: list[tuple[str, int]]
@@ -90,10 +95,13 @@ class Balance:
             usable = count_pairs(rows.topic[row], broker, (len(rows.topics), count))[:, brokers.receivers]
             spread = usable.max(axis=1) - usable.min(axis=1)
         worst = np.argsort(-spread, kind="stable")[:_NAMED].tolist()
+        rates = np.zeros(len(rows), np.int64) if rows.bytes_per_s is None else rows.bytes_per_s
         return cls(
             replicas=np.bincount(broker, minlength=count),
             leaders=np.bincount(broker[first], minlength=count),
             bytes=sum_by(rows.size[row], broker, count),
+            bytes_in=_sum_rates(rates[row], broker, count),
+            leader_bytes_in=_sum_rates(rates[row[first]], broker[first], count),
             pairs=count_pairs(broker[lead], broker[lead + 1], (count, count)).ravel(),
             spreads={str(value): int(topics) for value, topics in enumerate(np.bincount(spread)) if topics},
             widest=[(rows.topics[topic], int(spread[topic])) for topic in worst],
@@ -114,6 +122,11 @@ class Balance:
             "next_in_line": _failover_summary(self.pairs, self.leaders, brokers),
             "next_in_line_most": int(self.pairs.max(initial=0)),
         }
+
+
+def _sum_rates(rates: Ints, broker: Ints, count: int) -> Ints:
+    # The floats of bincount hold these sums exactly, and it is quicker than `sum_by`.
+    return np.bincount(broker, rates, count).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -202,6 +215,7 @@ def _count_changes(candidate: CandidatePlan, brokers: Brokers) -> dict[str, int]
         "leader_changes_forced": int(candidate.removed[rows.row_starts[:-1]].sum()),
         "partitions_without_size": int(rows.unsized.sum()),
         "copied_without_size": int(rows.unsized[np.unique(added)].sum()),
+        **({} if rows.bytes_per_s is None else {_ASSUMED: int(rows.rate_assumed.sum())}),
         **_count_lost_racks(candidate, brokers),
     }
 
@@ -347,6 +361,7 @@ def proof_fields(measures: Measures, brokers: Brokers, operation: Operation, opt
         "brokers_failed": _broker_ids(brokers, "failed"),
         "brokers_draining": _broker_ids(brokers, "draining"),
         "spread": {name: {"before": side, "after": after[name]} for name, side in before.items()},
+        "load": _load(measures, brokers),
         "unplaced": [row for row in left if row["reason"] not in _PINNED],
         "pinned": [row for row in left if row["reason"] in _PINNED],
         "prices": dict(zip(usable, measures.prices, strict=False)),
@@ -367,6 +382,29 @@ def _racks_left(measures: Measures) -> dict[str, Any]:
     ]
     names = ("topic", "partition", "reason")
     return {"counts": counts, "first": [dict(zip(names, values, strict=True)) for values in first]}
+
+
+def _load(measures: Measures, brokers: Brokers) -> dict[str, Any] | None:
+    """Return the bytes per second into brokers, and of how many partitions they are assumed; None if not known."""
+    if _ASSUMED not in measures.counts:
+        return None
+    sides = {"before": measures.before, "after": measures.after}
+    return {
+        "assumed": measures.counts[_ASSUMED],
+        "replicas": {when: _load_per_broker(side.bytes_in, brokers) for when, side in sides.items()},
+        "leaders": {when: _load_per_broker(side.leader_bytes_in, brokers) for when, side in sides.items()},
+    }
+
+
+def _load_per_broker(load: Ints, brokers: Brokers) -> dict[str, Any]:
+    usable = np.flatnonzero(brokers.usable)
+    total, capacity = int(load[usable].sum()), np.array(brokers.capacity, float)[usable]
+    shares = total * capacity / capacity.sum()
+    return {
+        "by_broker": {str(broker): int(value) for broker, value in zip(brokers.ids, load, strict=True)},
+        # With other capacities, the highest over the broker's share.
+        "highest_over_mean": round(float((load[usable] / shares).max()), 3) if total else None,
+    }
 
 
 def _room_reason(counts: Mapping[str, int], no_room: int) -> str | None:

@@ -72,6 +72,7 @@ _SPARK: dict[pa.DataType, t.DataType] = {
     pa.bool_(): t.BooleanType(),
     pa.int32(): t.IntegerType(),
     pa.int64(): t.LongType(),
+    pa.float64(): t.DoubleType(),
     pa.binary(): t.BinaryType(),
     pa.list_(pa.int32()): t.ArrayType(t.IntegerType()),
 }
