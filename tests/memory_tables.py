@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, Outcome, StoredAuditRecord
 from kafka_steward.journal.observed import ApprovalState
-from kafka_steward.journal.records import Approval, Cause, MoveRow, MoveState, Phase, PlanRecord
+from kafka_steward.journal.records import Approval, MoveChanges, MoveRow, MoveState, PlanRecord
 
 
 class MemoryMoves:
@@ -38,15 +38,9 @@ class MemoryMoves:
         state: MoveState,
         detail: str | Mapping[TopicPartition, str],
         *,
-        attempt: int | None,
-        isr_seen: bool | None,
-        phase: Phase | None = None,
-        stage: int | None = None,
-        cause: Cause | None = None,
-        unacknowledged: bool | None = None,
-        refused: int | None = None,
         action: Action | None = None,
         who: Actor | None = None,
+        **changes: Unpack[MoveChanges],
     ) -> int:
         rows, now_ms = self._plans.get(digest, {}), self._clock()
         known = [name for name in set(partitions) if name in rows]
@@ -61,7 +55,7 @@ class MemoryMoves:
                     digest,
                     row.move.chunk,
                     *row.topic_partition,
-                    attempt=row.attempt if attempt is None else attempt,
+                    attempt=changes.get("attempt") or row.attempt,
                     before=list(row.move.before),
                     who=who or Actor(),
                 )
@@ -69,18 +63,8 @@ class MemoryMoves:
             ]
             self._audit.insert(entries, Outcome.DONE, "")
         for name in known:
-            rows[name] = rows[name].with_state(
-                state,
-                detail if isinstance(detail, str) else detail[name],
-                now_ms=now_ms,
-                attempt=attempt,
-                isr_seen=isr_seen,
-                phase=phase,
-                stage=stage,
-                cause=cause,
-                unacknowledged=unacknowledged,
-                refused=refused,
-            )
+            text = detail if isinstance(detail, str) else detail[name]
+            rows[name] = rows[name].with_state(state, text, now_ms=now_ms, **changes)
         return len(known)
 
     def unsettled_partitions(self, digest: str) -> tuple[int, set[TopicPartition]]:

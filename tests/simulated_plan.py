@@ -82,8 +82,8 @@ def journal_over(
     beginnings: Any = {"transaction": transaction, "project": call_at_once}
     moves, audit, plans = tables
     stored = Plans(mailbox, moves, plans, cluster_id, now_ms=state.now_ms, **beginnings)
-    parts: Any = {"audit": Audit(audit), "plans": stored, "close": lambda: None}
-    return Journal(cluster_id, mailbox=mailbox, state=state, **parts, **beginnings)
+    parts: Any = {"audit": Audit(audit), "plans": stored, "close_connections": lambda: None}
+    return Journal(cluster_id=cluster_id, mailbox=mailbox, state=state, **parts, **beginnings)
 
 
 def lose(simulator: Simulator, journal: Journal, *brokers: int) -> None:

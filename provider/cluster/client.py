@@ -253,6 +253,7 @@ class KafkaCluster:
         if self.zookeeper_mode:
             time.sleep(max(0.0, self._configs_changed_s + _PROPAGATION_DELAY_S - time.monotonic()))
         refused: dict[TopicPartition, KafkaRefused | None] = {}
+        # Asked for each call: the controller may be another broker by now, of another version.
         if keep_factor and not self._transport.controller_supports(*requests.FACTOR_GUARD):
             refused = self._refuse_changed_factors(targets)
         wanted = {name: target for name, target in targets.items() if name not in refused}
@@ -385,6 +386,7 @@ class KafkaCluster:
         Partitions without remote storage, and brokers before Kafka 3.9, are left out.
         """
         local, tiered = self.local_starts(held), self._offsets(held, requests.LATEST_TIERED)
+        # Read last: a log's end only grows, so none of the other two offsets is beyond it.
         ends = self.log_ends(held)
         return {key: LogStart(local[key], tiered[key], ends[key]) for key in ends.keys() & local.keys() & tiered.keys()}
 
@@ -452,6 +454,7 @@ class KafkaCluster:
             request = partial(configs.change_configs_request, configs.TOPIC, {topic: changes[topic] for topic in batch})
             answers = configs.parse_config_changes(self._transport.send_to_controller(request, change=True))
             results |= answers
+            # Once Kafka has answered: from here `alter` waits until brokers in ZooKeeper mode know the setting.
             self._configs_changed_s = time.monotonic()
             for topic in batch:
                 if answers[topic] is None:

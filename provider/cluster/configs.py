@@ -102,6 +102,7 @@ def parse_broker_rate(response: Any, key: str, *, defaults_apply: bool) -> Broke
     (entries,) = _described_entries(response).values()
     of_key = [entry for entry in entries if entry.name == key]
     shown = {entry.config_source: entry.value for entry in of_key}
+    # The synonyms of an entry are the values that its own one hides, each with its source.
     shown |= {
         synonym.source: synonym.value for entry in of_key for synonym in entry.synonyms or () if synonym.name == key
     }

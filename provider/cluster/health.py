@@ -38,6 +38,7 @@ def failed_brokers(snapshot: Snapshot, views: Mapping[int, frozenset[int]]) -> f
     """Return the failed brokers. `views` maps each live broker that responded to the brokers that it lists as live."""
     needed = min(DOWN_QUORUM, len(snapshot.live))
     words = down_votes(snapshot, views)
+    # Without a live broker there is no witness: the cluster is unreachable, and no broker of it has failed.
     return frozenset(broker for broker, by in words.items() if needed and len(by) >= needed)
 
 
@@ -275,6 +276,7 @@ def judge_rack_rule(
 ) -> dict[TopicPartition, RackRule]:
     """Return the partitions that break the rack rule by `judge_racks`, with the reason for which one is left. Pure."""
     rack_of = {broker: snapshot.brokers[broker].rack for broker in snapshot.live}
+    # In one rack, every placement is as good as any other.
     if len(set(rack_of.values())) < 2:
         return {}
     racks = sorted({rack for rack in rack_of.values() if rack is not None})

@@ -98,6 +98,7 @@ class MetadataReconciler:
         """Record targets that the controller has accepted; None is a cancel."""
         for name, target in targets.items():
             shown = self._shown.get(name.topic, _NO_METADATA)
+            # -1 for a partition that no broker has shown yet: then no state of it counts as older than the request.
             self._accepted[name] = _AcceptedRequest(target, shown.topic_id, shown.epochs.get(name.partition, -1), now_s)
 
     def reconcile(
@@ -107,6 +108,7 @@ class MetadataReconciler:
 
         `partitions` is a broker's metadata; `listed` is the controller's list, which must have been read after it.
         """
+        # The next requests record these epochs as those of the state that they change.
         self._shown = _metadata_by_topic(partitions)
         return {name: self._reconcile_partition(name, seen, listed.get(name)) for name, seen in partitions.items()}
 
@@ -115,7 +117,11 @@ class MetadataReconciler:
             return _with_reassignment(seen, in_flight)
         request = self._accepted.get(name)
         was, listed_s = self._listed.get(name, (None, 0.0))
-        if request is not None and (seen.is_recreated(request.topic_id) or _is_newer_metadata(seen, request)):
+        if request is not None and (
+            seen.is_recreated(request.topic_id)
+            # For example another process has moved the partition back since.
+            or (request.arrived_epoch is not None and seen.leader_epoch > request.arrived_epoch)
+        ):
             return seen
         if request is not None and request.target == seen.replicas:
             # With a higher epoch than this one, other replicas are a later change, not an older state.
@@ -168,11 +174,6 @@ def _metadata_by_topic(partitions: Mapping[TopicPartition, Partition]) -> dict[s
 def _is_older_metadata(seen: Partition, request: _AcceptedRequest) -> bool:
     # The epochs of a re-created topic start again.
     return seen.topic_id == request.topic_id and 0 <= seen.leader_epoch <= request.epoch
-
-
-def _is_newer_metadata(seen: Partition, request: _AcceptedRequest) -> bool:
-    # For example another process has moved the partition back since.
-    return request.arrived_epoch is not None and seen.leader_epoch > request.arrived_epoch
 
 
 def _with_reassignment(seen: Partition, in_flight: Reassignment) -> Partition:

@@ -249,6 +249,7 @@ class _ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]
 
     def get_connection(self, node_id: Any, timeout_ms: float | None = None, **options: Any) -> Any:
         failure = self.failures.get(node_id)
+        # kafka-python would try again until its time-out, and report that.
         if not self.bootstrapped and isinstance(failure, REFUSED):
             raise failure
         if not self.bootstrapped and failure is not None and _CERTIFICATE.search(str(failure)):
@@ -265,6 +266,7 @@ class _ConnectionManager(KafkaConnectionManager):  # type: ignore[misc]
             self.answering_server = f"{node.host}:{node.port}"
         else:
             self.reached = True
+            # Why an earlier connection ended explains nothing of a broker that is reached now.
             self.failures.pop(node_id, None)
 
     def _keep_failure(self, node_id: Any, failure: Exception) -> None:

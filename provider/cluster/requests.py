@@ -93,6 +93,7 @@ def _raise_refusal(response: Any, doing: str) -> None:
 def metadata_request(topics: Collection[str] | None) -> Any:
     """Return the request for the live brokers as the receiver knows them, the controller, and `topics` (None: all)."""
     named = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
+    # To ask for a topic by name must not create it (auto.create.topics.enable).
     return MetadataRequest(topics=named, allow_auto_topic_creation=False)
 
 
@@ -229,6 +230,7 @@ def parse_alterations(
 def elect_leaders_request(partitions: Collection[TopicPartition], timeout_ms: int) -> Any:
     """Return the request that elects the preferred leaders."""
     topics = list(_numbers_by_topic(partitions).items())
+    # Type 0 elects the preferred leader. An unclean election, type 1, is never requested (KIP-460).
     return ElectLeadersRequest(election_type=0, topic_partitions=topics, timeout_ms=timeout_ms)
 
 
@@ -293,6 +295,7 @@ def create_partitions_request(topic: str, count: int, assignments: Sequence[Assi
     """Return the request that increases a topic to `count` partitions; `assignments` are those of the new ones."""
     kind = CreatePartitionsRequest.CreatePartitionsTopic
     new = [kind.CreatePartitionsAssignment(broker_ids=list(brokers)) for brokers in assignments or ()]
+    # Null lets Kafka choose the brokers; it takes an empty list for an assignment that is too short.
     wanted = kind(name=topic, count=count, assignments=new or None)
     return CreatePartitionsRequest(topics=[wanted], timeout_ms=timeout_ms, validate_only=False)
 
@@ -394,6 +397,8 @@ def log_ends_request(partitions: Collection[TopicPartition], at: int = LATEST) -
         kind(name=topic, partitions=[end(partition_index=number, timestamp=at) for number in numbers])
         for topic, numbers in _numbers_by_topic(partitions).items()
     ]
+    # Version 9 is the first that knows all of these timestamps (KIP-1005, Kafka 3.9): brokers without it get no
+    # request.
     return ListOffsetsRequest(
         replica_id=_DEBUGGING_REPLICA, isolation_level=0, topics=topics, min_version=2 if at == LATEST else 9
     )

@@ -75,6 +75,7 @@ class KafkaTransport:
         self.log_dirs_timeout_ms = int(config[LOG_DIRS_TIMEOUT])
         self.cluster_id = expected_cluster_id or ""
         self._config = {name: value for name, value in config.items() if name != LOG_DIRS_TIMEOUT}
+        # Reentrant, because `close` drops the session under it.
         self._lock = threading.RLock()
         self._controller: int | None = None
         self._session: Session | None = None
@@ -129,6 +130,7 @@ class KafkaTransport:
 
         Raises KafkaTimeout: a change may have been executed all the same.
         """
+        # A change gets the whole time: after a time-out it is not sent again.
         attempt_ms = self.timeout_ms if change else self.timeout_ms // _READ_ATTEMPTS
         if once:
             self._controller = None  # a cached controller that has failed since would use up the only attempt
@@ -154,6 +156,7 @@ class KafkaTransport:
                 self._verify_cluster_id(described.cluster_id)
             if request is None:
                 return None
+            # Only the active controller carries the change out: the others answer NOT_CONTROLLER and change nothing.
             for answer in ask_controllers(config, servers, request, self.timeout_ms):
                 if all(result.error_code != requests.NOT_CONTROLLER for result in answer.responses):
                     return answer
@@ -263,6 +266,7 @@ class KafkaTransport:
         network = self.session().network
         best = network.least_loaded_node()
         untried = [node.node_id for node in network.nodes if node.node_id not in tried]
+        # kafka-python may choose a broker again that has just failed.
         if best is not None and best not in tried:
             return best
         if not untried:
@@ -276,6 +280,7 @@ class KafkaTransport:
         if self._controller is None:
             controller = int(self.metadata(()).controller_id)
             if controller < 0:
+                # An error of kafka-python that is retried: an election takes a moment.
                 raise kafka.errors.NodeNotReadyError("the cluster has no controller at the moment")
             self._controller = controller
         return self._controller

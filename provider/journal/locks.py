@@ -54,11 +54,12 @@ def is_dead_process(name: str) -> bool:
         return False
     pid = int(parts["pid"])
     try:
+        # Signal 0 is not sent: it only shows whether the process exists.
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
     except (PermissionError, OverflowError):
-        return False
+        return False  # it exists and belongs to another user, or the number is no process id of this system
     return _is_zombie(pid)
 
 
@@ -180,6 +181,7 @@ class PlanSlot:
         for _ in range(_TRIES):
             row, now = self._read()
             changed = change(now)
+            # In the same write: after a crash in between, the slot would be free while a preempted plan waits for it.
             if not changed.holders:
                 changed = SlotClaims(changed.preempted[-1:], changed.preempted[:-1])
             if changed == now or self._rows.put(ONLY, changed, row) is not None:
@@ -224,7 +226,11 @@ class Fence:
         """
         renewed = self._rows.renew(self._row)
         if renewed is None:
-            raise _lock_lost_error(self._rows)
+            row = self._rows.get(ONLY)
+            by = "was released" if row is None or row.value.owner is None else f"was acquired by {row.value.owner}"
+            raise LockLost(
+                f"The step lock {by}: this process must change nothing more; the plan continues in the other process."
+            )
         self._row = renewed
         self._renewed_s = time.monotonic()
 
@@ -238,6 +244,7 @@ class Fence:
 
     def release(self) -> None:
         """Release the lock if this process still holds it."""
+        # Only while the lock is ours: one that was lost belongs to its next holder.
         self._rows.renew(self._row, replace(self._row.value, owner=None))
 
 
@@ -267,6 +274,7 @@ class StepLock:
         """Acquire the lock if it is free or expired. Raises LockLost while another process holds it."""
         row = self._seen.pop() if self._seen else self._rows.get(ONLY)
         last = 0 if row is None else self._token_if_free(row)
+        # A new token even after a release: what the last holder may still write with its own is refused.
         taken = self._rows.put(ONLY, Lock(self._owner, self._ttl_ms, last + 1), row)
         if taken is None:
             raise LockLost("Another process acquired the step lock first; this one does nothing now, and retries.")
@@ -295,11 +303,3 @@ class StepLock:
     ) -> None:
         if self._fence is not None:
             self._fence.release()
-
-
-def _lock_lost_error(rows: Rows[str, Lock]) -> LockLost:
-    row = rows.get(ONLY)
-    by = "was released" if row is None or row.value.owner is None else f"was acquired by {row.value.owner}"
-    return LockLost(
-        f"The step lock {by}: this process must change nothing more; the plan continues in the other process."
-    )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.errors import PlanError, VersionConflict
@@ -24,7 +24,7 @@ from kafka_steward.journal.kip_documents import Chunk, ChunkPartition
 from kafka_steward.journal.locks import Fence
 from kafka_steward.journal.mailbox import Mailbox, Node, delete_one, read_below
 from kafka_steward.journal.observed import ApprovalState
-from kafka_steward.journal.records import Approval, Cause, MoveRow, MoveState, Phase, PlanRecord
+from kafka_steward.journal.records import Approval, MoveChanges, MoveRow, MoveState, PlanRecord
 
 if TYPE_CHECKING:
     from kafka_steward.journal.sql.moves import MoveTable
@@ -144,7 +144,14 @@ class Plans:
         with self._transaction():
             self._table.insert_missing(record.digest, moves)
             is_new = self._plans.insert(written)
-        return written if is_new else self._use_concurrent_record(record.digest, names)
+        if is_new:
+            return written
+        # Another process has published the same plan meanwhile: its record names the chunks that count.
+        known = self.get(record.digest)
+        if known is None:
+            raise PlanError(f"Plan {record.digest[:12]} was deleted while it was published; publish it again.")
+        self._chunks.delete(tuple(set(names) - set(known.chunks)))
+        return known
 
     def import_plan(self, source: Plans, digest: str) -> bool:
         """Import a plan unchanged from another journal of this cluster; return False if it exists here already.
@@ -205,6 +212,7 @@ class Plans:
                 fence.check()
             if not self._plans.change(record.digest, record.revision, changes):
                 raise VersionConflict(f"Plan {record.digest[:12]} was changed by another process; read it again.")
+            # Where the documents are in ZooKeeper, after the commit: a plan that did not end must not lose its chunks.
             if changed.status.finished:
                 self._project(lambda: self._chunks.delete(changed.chunks))
         return changed
@@ -271,19 +279,12 @@ class Plans:
         detail: str | Mapping[TopicPartition, str] = "",
         *,
         fence: Fence | None,
-        attempt: int | None = None,
-        isr_seen: bool | None = None,
-        phase: Phase | None = None,
-        stage: int | None = None,
-        cause: Cause | None = None,
-        unacknowledged: bool | None = None,
-        refused: int | None = None,
         action: Action | None = None,
         who: Actor | None = None,
+        **changes: Unpack[MoveChanges],
     ) -> None:
-        """Set the state of some partitions.
+        """Set the state of some partitions, with other `changes`.
 
-        `attempt`, `isr_seen`, `stage`, `unacknowledged` and `refused` are kept if None.
         `detail` is one text for all partitions, or one per partition. With `action`, an audit row of each records the
         decision by `who`, with its detail as the reason. A chunk whose partitions are all settled is deleted (KIP-46).
 
@@ -292,12 +293,13 @@ class Plans:
         if not partitions:
             return
         with self._transaction():
+            # As in `update`: nobody acquires the lock before these states are committed.
             if fence is not None:
                 fence.check()
-            kept: dict[str, Any] = {"attempt": attempt, "isr_seen": isr_seen, "unacknowledged": unacknowledged}
-            kept |= {"refused": refused, "phase": phase, "stage": stage, "cause": cause, "action": action, "who": who}
-            if self._table.set_state(digest, partitions, state, detail, **kept) != len(set(partitions)):
-                raise self._unknown_partition_error(digest, partitions)
+            number = self._table.set_state(digest, partitions, state, detail, action=action, who=who, **changes)
+            if number != len(set(partitions)):
+                strangers = sorted(set(partitions) - {row.topic_partition for row in self._table.rows(digest)})
+                raise PlanError(f"Plan {digest[:12]} does not move {strangers[0]}; nothing was marked.")
             if state.settled:
                 self._delete_settled_chunks(digest)
 
@@ -332,17 +334,6 @@ class Plans:
             )
         if len({move.topic_partition for move in moves}) < len(moves):
             raise PlanError(f"Plan {record.digest[:12]} names a partition twice; make a new plan.")
-
-    def _use_concurrent_record(self, digest: str, names: tuple[str, ...]) -> PlanRecord:
-        known = self.get(digest)
-        if known is None:
-            raise PlanError(f"Plan {digest[:12]} was deleted while it was published; publish it again.")
-        self._chunks.delete(tuple(set(names) - set(known.chunks)))
-        return known
-
-    def _unknown_partition_error(self, digest: str, partitions: Collection[TopicPartition]) -> PlanError:
-        strangers = sorted(set(partitions) - {row.topic_partition for row in self._table.rows(digest)})
-        return PlanError(f"Plan {digest[:12]} does not move {strangers[0]}; nothing was marked.")
 
     def _delete_settled_chunks(self, digest: str) -> None:
         record = self.get(digest)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.journal import paths
@@ -451,36 +451,32 @@ class MoveRow:
         """True if Kafka may have carried out one of its submissions."""
         return self.attempt > self.refused
 
-    def with_state(
-        self,
-        state: MoveState,
-        detail: str,
-        *,
-        now_ms: int,
-        attempt: int | None = None,
-        isr_seen: bool | None = None,
-        phase: Phase | None = None,
-        stage: int | None = None,
-        cause: Cause | None = None,
-        unacknowledged: bool | None = None,
-        refused: int | None = None,
-    ) -> MoveRow:
+    def with_state(self, state: MoveState, detail: str, *, now_ms: int, **changes: Unpack[MoveChanges]) -> MoveRow:
         """Return the row after `Plans.set_move_states` with the same values at `now_ms`."""
-        submits = state is MoveState.SUBMITTED and attempt is not None
-        return MoveRow(
-            self.move,
-            state,
-            detail,
-            self.attempt if attempt is None else attempt,
-            now_ms if submits else self.submitted_ms,
-            now_ms if state.settled else None,
-            self.isr_seen if isr_seen is None else isr_seen,
-            phase,
-            self.stage if stage is None else stage,
-            cause,
-            self.unacknowledged if unacknowledged is None else unacknowledged,
-            self.refused if refused is None else refused,
-        )
+        return replace(self, detail=detail, **changed_fields(state, changes, now_ms))
+
+
+class MoveChanges(TypedDict, total=False):
+    """What changes with the state of a move. A field that is missing or None stays, but for `phase` and `cause`.
+
+    Only a submission has `attempt`, and sets the time of submission.
+    """
+
+    attempt: int | None
+    isr_seen: bool | None
+    phase: Phase | None
+    stage: int | None
+    cause: Cause | None
+    unacknowledged: bool | None
+    refused: int | None
+
+
+def changed_fields(state: MoveState, changes: MoveChanges, now_ms: Any) -> dict[str, Any]:
+    """Return the new fields of a row with a new state at `now_ms`, which may be the expression of a clock."""
+    # Phase and cause are those of one state: the next one begins without.
+    fields = {"state": state, "phase": None, "cause": None, "settled_ms": now_ms if state.settled else None}
+    fields |= {name: value for name, value in changes.items() if value is not None}
+    return fields | ({"submitted_ms": now_ms} if state is MoveState.SUBMITTED and "attempt" in fields else {})
 
 
 FAILED_BROKERS = DocumentCollection(

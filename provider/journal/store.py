@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -31,55 +32,43 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Journal:
     """The durable record of one cluster. Thread-safe; as a context manager it closes itself."""
 
-    def __init__(
-        self,
-        cluster_id: str,
-        *,
-        mailbox: Mailbox,
-        state: State,
-        audit: Audit,
-        plans: Plans,
-        transaction: Callable[[], AbstractContextManager[object]],
-        project: Callable[[Callable[[], None]], None],
-        close: Callable[[], None],
-        health: HealthHistory | None = None,
-        hosts: HostActivity | None = None,
-        plan_reports: PlanReports | None = None,
-        watch_reports: WatchReports | None = None,
-        identity: Identity | None = None,
-        pair: Callable[[], Identity] | None = None,
-    ) -> None:
-        self.cluster_id = cluster_id
-        #: The Airflow connection by which it was opened, for the commands that messages suggest; None without one.
-        self.conn_id: str | None = None
-        self.mailbox = mailbox
-        self.state = state
-        self.audit = audit
-        self.plans = plans
-        self.slot = PlanSlot(state)
-        #: Begin a transaction over all that is in the database; a nested one joins the outer one.
-        self.transaction = transaction
-        #: Call a function that writes or deletes documents as the rows of the transaction require it: within the
-        #: transaction if the documents are in the same database, after it if they are in ZooKeeper.
-        self.project = project
-        #: Health measures for plots; None for a journal without a database.
-        self.health = health
-        #: When hosts opened the journal, and when watches polled; None for a journal without a database.
-        self.hosts = hosts
-        #: The proofs and the progress of plans, for the page; None for a journal without a database.
-        self.plan_reports = plan_reports
-        #: What the page shows of the watch; None for a journal without a database.
-        self.watch_reports = watch_reports
-        #: The identity that both halves contain; None if the journal was opened without comparing them.
-        self.identity = identity
-        self._pair = pair
-        self._close = close
+    cluster_id: str
+    mailbox: Mailbox
+    state: State
+    audit: Audit
+    plans: Plans
+    #: Begins a transaction over all that is in the database; a nested one joins the outer one.
+    transaction: Callable[[], AbstractContextManager[object]]
+    #: Calls a function that writes or deletes documents as the rows of the transaction require it: within the
+    #: transaction if the documents are in the same database, after it if they are in ZooKeeper.
+    project: Callable[[Callable[[], None]], None]
+    close_connections: Callable[[], None]
+    #: Health measures for plots; None for a journal without a database, as each of the next three.
+    health: HealthHistory | None = None
+    #: When hosts opened the journal, and when watches polled.
+    hosts: HostActivity | None = None
+    #: The proofs and the progress of plans, for the page.
+    plan_reports: PlanReports | None = None
+    #: What the page shows of the watch.
+    watch_reports: WatchReports | None = None
+    #: The identity that both halves contain; None if the journal was opened without comparing them.
+    identity: Identity | None = None
+    #: Gives both halves a new identity; None for a journal without a database.
+    pair: Callable[[], Identity] | None = None
+    #: The Airflow connection by which it was opened, for the commands that messages suggest; None without one.
+    conn_id: str | None = None
 
     def __repr__(self) -> str:
         return f"Journal(cluster_id={self.cluster_id!r})"
+
+    @property
+    def slot(self) -> PlanSlot:
+        """The plan slot."""
+        return PlanSlot(self.state)
 
     def now_ms(self) -> int:
         """Return the time of the journal's clock, in milliseconds since 1970."""
@@ -118,13 +107,13 @@ class Journal:
         Returns the new identity; for a journal without a database, the identity is unchanged. Raises
         JournalUnreachable.
         """
-        if self._pair is not None:
-            self.identity = self._pair()
+        if self.pair is not None:
+            self.identity = self.pair()
         return self.identity
 
     def close(self) -> None:
         """Close all connections. Harmless when called twice."""
-        self._close()
+        self.close_connections()
 
     def __enter__(self) -> Self:
         return self
@@ -211,14 +200,14 @@ def _build_journal(
         project=project,
     )
     return Journal(
-        database.cluster_id,
+        cluster_id=database.cluster_id,
         mailbox=mailbox,
         state=state,
         audit=Audit(AuditTable(database)),
         plans=plans,
         transaction=database.write_transaction,
         project=project,
-        close=close,
+        close_connections=close,
         health=HealthHistory(database),
         hosts=hosts,
         plan_reports=PlanReports(database),

@@ -81,14 +81,14 @@ class Site:
         plans._mailbox, plans._table = mailbox, faults.around("moves", plans._table)
         plans._chunks = type(plans._chunks)(mailbox)
         journal = Journal(
-            self.journal.cluster_id,
+            cluster_id=self.journal.cluster_id,
             mailbox=mailbox,
             state=faults.around("state", self.journal.state),
             audit=Audit(faults.around("audit", self.journal.audit._table)),
             plans=plans,
             transaction=self.journal.transaction,
             project=self.journal.project,
-            close=lambda: None,
+            close_connections=lambda: None,
         )
         return faults.around("cluster", self.cluster), journal
 

@@ -5,11 +5,6 @@ made in a transaction, such as the fence check, is still valid when the transact
 
 A process may have the database open while a newer release upgrades its tables. Each of its transactions would write as
 the former tables were, so each one compares the version first, and changes nothing if it is another one.
-
-A step lock that is kept in ZooKeeper has its fencing token here too. A process could be suspended between reading the
-lock and writing a row. Therefore each process that acquires the lock writes its token to the database, and each fenced
-write compares the token there, in its own transaction. The token is set and not only increased: a lock node that was
-deleted manually counts from 1 again.
 """
 
 from __future__ import annotations
@@ -112,6 +107,7 @@ class Database:
                 yield opened
             finally:
                 self._here.connection = None
+        # Not before the commit: documents must not tell of rows that were rolled back.
         for action in afterwards:
             action()
 
@@ -183,6 +179,7 @@ class Database:
         row = self.dialect.change_and_return(connection, raised, [counter.c.value], this)
         if row is not None:
             return int(row[0])
+        # All writers of the cluster wait for this transaction: none of them can insert the row meanwhile.
         connection.execute(sa.insert(counter).values(cluster_id=self.cluster_id, name=name, value=by))
         return by
 
@@ -291,6 +288,7 @@ def _bind_to_host(engine: sa.Engine, dialect: Dialect, host: str) -> None:
         owner = connection.execute(sa.select(tables.host.c.name)).scalar_one_or_none()
     if owner is None:
         with engine.connect().execution_options(steward_writes=True) as connection, connection.begin():
+            # Of two hosts that open a new database at once, both read below the one that was first.
             connection.execute(dialect.insert_or_ignore(tables.host), {"only": 1, "name": host})
             owner = connection.execute(sa.select(tables.host.c.name)).scalar_one()
     _refuse_other_host(engine, owner, host)
@@ -324,6 +322,7 @@ def _create_counter(engine: sa.Engine, dialect: Dialect, cluster_id: str) -> Non
     """Create the counter row of this cluster, which writers lock, if it does not exist yet."""
     key = (tables.counter.c.cluster_id == cluster_id) & (tables.counter.c.name == IDS)
     with engine.connect() as connection:
+        # Looked for first: where the row exists, as it nearly always does, an opening waits for no writer.
         if connection.execute(sa.select(tables.counter.c.value).where(key)).first() is not None:
             return
     row = {"cluster_id": cluster_id, "name": IDS, "value": 0}

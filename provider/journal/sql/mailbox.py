@@ -95,6 +95,7 @@ class SqlMailbox:
         """Create a numbered node, as specified by `Mailbox.append`."""
         encode_data(validate_path(f"{prefix}0"), text)
         with self.database.write_transaction() as connection:
+            # With the node in one transaction: a number that is drawn again after a rollback was never seen.
             number = self.database.next_counter_value(connection, f"sequence {prefix}") - 1
             path = f"{prefix}{number:010d}"
             return self._insert_missing(connection, {path: text})[path]
@@ -125,6 +126,7 @@ class SqlMailbox:
 
     def _insert_missing(self, connection: sa.Connection, texts: Mapping[str, str]) -> dict[str, Node]:
         """Create those of the nodes that do not exist; return them."""
+        # Numbers are drawn for nodes that turn out to exist, too: ids need to increase, and may have gaps.
         last = self.database.raise_counter(connection, IDS, by=len(texts))
         at_ms = int(connection.execute(sa.select(now_ms())).scalar_one())
         numbers = range(last - len(texts) + 1, last + 1)

@@ -10,13 +10,13 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, Unpack
 
 import sqlalchemy as sa
 
 from kafka_steward.assignment import Move, TopicPartition
 from kafka_steward.journal.audit import Action, Actor
-from kafka_steward.journal.records import Cause, MoveRow, MoveState, Phase
+from kafka_steward.journal.records import MoveChanges, MoveRow, MoveState, changed_fields
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.audit import insert_of_moves
 from kafka_steward.journal.sql.database import Database, split_into_batches
@@ -51,7 +51,10 @@ class MoveTable:
     def import_rows(self, digest: str, rows: Sequence[MoveRow]) -> None:
         """Import rows unchanged; existing rows are kept."""
         of = {"cluster_id": self.database.cluster_id, "plan": digest}
-        values = [of | _to_columns(row) for row in rows]
+        values = [
+            {**of, **{name: getattr(row.move, name) for name in _MOVE}, **{name: getattr(row, name) for name in _STATE}}
+            for row in rows
+        ]
         with self.database.write_transaction() as connection:
             insert = self.database.dialect.insert_or_ignore(_move)
             for some in split_into_batches(values):
@@ -93,39 +96,23 @@ class MoveTable:
         state: MoveState,
         detail: str | Mapping[TopicPartition, str],
         *,
-        attempt: int | None,
-        isr_seen: bool | None,
-        phase: Phase | None = None,
-        stage: int | None = None,
-        cause: Cause | None = None,
-        unacknowledged: bool | None = None,
-        refused: int | None = None,
         action: Action | None = None,
         who: Actor | None = None,
+        **changes: Unpack[MoveChanges],
     ) -> int:
-        """Set the state of some rows, and return the number of rows that exist.
-
-        `attempt`, `isr_seen`, `stage`, `unacknowledged` and `refused` are kept if None is passed. Only a submission
-        passes `attempt`, and sets the time of submission. `detail` is one text for all partitions, or one per
-        partition. With `action`, an audit row of each records the decision by `who`, with its detail as the reason.
+        """Set the state of some rows, as specified by `Plans.set_move_states`; return the number of rows that exist.
 
         Thousands of moves may change at once, mostly for one reason: one statement changes all whose details differ
         in their names alone.
         """
         if not partitions:
             return 0
-        changes: dict[str, Any] = {"state": state, "phase": phase, "cause": cause}
-        changes["settled_ms"] = now_ms() if state.settled else None
-        if state is MoveState.SUBMITTED and attempt is not None:
-            changes["submitted_ms"] = now_ms()
-        kept = {"attempt": attempt, "isr_seen": isr_seen, "stage": stage, "unacknowledged": unacknowledged}
-        kept["refused"] = refused
-        changes |= {name: value for name, value in kept.items() if value is not None}
         named = sa.text(self.database.dialect.select_names).columns(_move.c.topic, _move.c.partition)
         these = self._plan_condition(digest) & sa.tuple_(_move.c.topic, _move.c.partition).in_(named)
         name = _move.c.topic + "-" + sa.cast(_move.c.partition, sa.Text)
         text, mark = sa.bindparam("template", type_=_move.c.detail.type), sa.bindparam("mark", type_=sa.Text)
-        update = sa.update(_move).where(these).values(changes | {"detail": sa.func.replace(text, mark, name)})
+        values = changed_fields(state, changes, now_ms()) | {"detail": sa.func.replace(text, mark, name)}
+        update = sa.update(_move).where(these).values(values)
         groups = [
             {"template": template, "mark": mark, "names": _to_json(names)}
             for (template, mark), names in _group_by_text(set(partitions), detail).items()
@@ -209,10 +196,6 @@ def _to_json(partitions: Collection[TopicPartition]) -> str:
     for topic, partition in partitions:
         numbers.setdefault(topic, []).append(partition)
     return json.dumps(numbers)
-
-
-def _to_columns(row: MoveRow) -> dict[str, Any]:
-    return {name: getattr(row.move, name) for name in _MOVE} | {name: getattr(row, name) for name in _STATE}
 
 
 def to_move_row(*values: Any) -> MoveRow:

@@ -80,6 +80,7 @@ class StateTable:
 
     def renew(self, row: StoredRow, text: str) -> StoredRow | None:
         """Write a row again, as specified by `State.renew`."""
+        # Not by the revision: a renewal without an answer may have raised it, and the claim is still the same.
         return self._update(row, text, _state.c.value == row.text)
 
     def delete(self, noun: str, rows: Sequence[StoredRow]) -> bool:
@@ -95,6 +96,7 @@ class StateTable:
     def _update(self, row: StoredRow, text: str, same: sa.ColumnElement[bool]) -> StoredRow | None:
         this = self._mine() & (_state.c.noun == row.noun) & (_state.c.key == row.key)
         values = {"value": text, "revision": _state.c.revision + 1, "at_ms": now_ms()}
+        # With the id: a row that was deleted and written again may have reached the same revision.
         update = sa.update(_state).where(this & (_state.c.created_id == row.created_id) & same).values(values)
         with self._database.write_transaction() as connection:
             changed: Any = self._database.dialect.change_and_return(connection, update, _COLUMNS, this)

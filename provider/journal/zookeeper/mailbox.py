@@ -159,6 +159,7 @@ class ZkMailbox(OneRead[float]):
     def append(self, prefix: str, text: str) -> Node:
         """Create a numbered node, as specified by `Mailbox.append`; ZooKeeper counts per parent."""
         self._here.view = None
+        # Never sent again without an answer: a second request would create a second node, with the next number.
         (node,) = self._create({prefix: encode_data(validate_path(f"{prefix}0"), text)}, sequence=True).values()
         return node
 

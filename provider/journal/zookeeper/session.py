@@ -145,7 +145,7 @@ class CloseNodesRequest:
             opened = [
                 (path, answer[1])
                 for path, answer in zip(batch, answers, strict=True)
-                if answer is not None and _is_open_acl(answer[0])
+                if answer is not None and any(acl.id == _EVERYONE and acl.perms & _CHANGES for acl in answer[0])
             ]
             whole = [path for path, stat in opened if self._is_closed_below(path, stat) and self._spend_allowance()]
             changed = self._results_or_none([self._client.set_acls_async(path, self._acl) for path in whole])
@@ -173,10 +173,6 @@ class CloseNodesRequest:
         with suppress(NoNodeError, NoAuthError):
             return asked.get(timeout=self._timeout)
         return None
-
-
-def _is_open_acl(acls: Sequence[ACL]) -> bool:
-    return any(acl.id == _EVERYONE and acl.perms & _CHANGES for acl in acls)
 
 
 class ZkSession:

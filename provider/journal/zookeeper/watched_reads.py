@@ -61,10 +61,10 @@ class _Question:
         """Forget the answer: it changed, or the connection was lost. Called on the client's thread for events."""
         self.kept_in.forget(self)
 
-    def request(self) -> Any:
-        """Send the request, with the watch."""
+    def request(self, watch: _Question | None) -> Any:
+        """Send the request, with a watch, which is this one, or without."""
         ask = self.client.get_async if self.kind == "data" else self.client.get_children_async
-        return ask(self.path, watch=self)
+        return ask(self.path, watch=watch)
 
 
 class WatchedReads:
@@ -102,9 +102,10 @@ class WatchedReads:
                 self._drop_answers()
             if asked in self._answers:
                 return _Kept(self._answers[asked])
+            # What is watched already may be asked for again: the client lists an equal watch only once.
             is_full = len(self._watches) >= _MOST and asked not in self._watches
             if is_full or self._bytes >= _MOST_BYTES:
-                return asked.client.get_async(asked.path) if asked.kind == "data" else _unwatched_children(asked)
+                return asked.request(watch=None)
             self._watches.add(asked)
             events = self._events
         return _Request(asked, events)
@@ -125,10 +126,6 @@ class WatchedReads:
             self._watches.discard(asked)
             if asked in self._answers:
                 self._bytes -= _size(asked, self._answers.pop(asked))
-
-
-def _unwatched_children(asked: _Question) -> Any:
-    return asked.client.get_children_async(asked.path)
 
 
 def _size(asked: _Question, value: Any) -> int:
@@ -155,7 +152,7 @@ class _Request:
 
     def __init__(self, asked: _Question, events: int) -> None:
         self._question, self._events = asked, events
-        self._asked = asked.request()
+        self._asked = asked.request(watch=asked)
 
     def get(self, timeout: float) -> Any:
         """Return the answer, each request within `timeout` seconds. Raises NoNodeError and kazoo's other errors."""
