@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any
 
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
@@ -51,7 +51,12 @@ class StewardSensor(BaseSensorOperator):
             return super().execute(context)
         answer, journal = self._evaluate_check(context)
         if not answer.met:
-            self._defer_to_trigger(context, journal)
+            overrides = merge_overrides(self.settings, context)
+            arguments = self.arguments(context)
+            trigger = WaitTrigger(
+                self.conn_id, self.question, arguments, self.poke_interval, overrides, journal=journal
+            )
+            self.defer(trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=self.timeout))
         return answer.value
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:  # noqa: ARG002 - Airflow's
@@ -65,12 +70,6 @@ class StewardSensor(BaseSensorOperator):
         """Evaluate the check once."""
         answer, _ = self._evaluate_check(context)
         return PokeReturnValue(answer.met, answer.value)
-
-    def _defer_to_trigger(self, context: Context, journal: Mapping[str, str] | None) -> NoReturn:
-        overrides = merge_overrides(self.settings, context)
-        arguments = self.arguments(context)
-        trigger = WaitTrigger(self.conn_id, self.question, arguments, self.poke_interval, overrides, journal=journal)
-        self.defer(trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=self.timeout))
 
     def _evaluate_check(self, context: Context) -> tuple[CheckResult, dict[str, str] | None]:
         journal = None

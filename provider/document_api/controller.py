@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.cluster.state import Snapshot
 from kafka_steward.document_api.document_plans import (
     SOON_S,
     DocumentPlans,
@@ -48,8 +47,8 @@ from kafka_steward.execution.plans.cancel import consume_cancel_signal
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor
-from kafka_steward.journal.kip_documents import ChunkPartition, InFlight, Request
-from kafka_steward.journal.listing import SWEEP_MS, quarantine_unreadable
+from kafka_steward.journal.kip_documents import InFlight, Request
+from kafka_steward.journal.listing import QuarantineSweep
 from kafka_steward.journal.mailbox import Node, delete_one, read_one
 from kafka_steward.journal.records import WRITTEN
 from kafka_steward.journal.store import Journal
@@ -80,7 +79,9 @@ def track_legacy_reassignments(
         return [f"{paths.REASSIGN_PARTITIONS} is left to Kafka, which does not let us read its partitions: {error}"]
     for entry in asked:
         if entry.topic_partition not in under_way and entry.topic_partition in snapshot.partitions:
-            record_external_in_flight(journal.mailbox, entry.topic_partition, _build_in_flight_record(entry, snapshot))
+            top = len(snapshot.partitions[entry.topic_partition].original) or None
+            record = InFlight(entry.original_replicas, entry.replicas, legacy=True, top=top)
+            record_external_in_flight(journal.mailbox, entry.topic_partition, record)
     named = {entry.topic_partition: entry.replicas for entry in asked}
     ended = [name for name in recorded if name not in named and name not in snapshot.reassigning]
     delete_in_flight(journal.mailbox, None, [name for name in ended if name.topic not in snapshot.hidden])
@@ -90,12 +91,6 @@ def track_legacy_reassignments(
         for name, target in sorted(named.items())
         if name in under_way and not under_way[name].legacy and under_way[name].target != target
     ]
-
-
-def _build_in_flight_record(asked: ChunkPartition, snapshot: Snapshot) -> InFlight:
-    partition = snapshot.partitions.get(asked.topic_partition)
-    before = () if partition is None else partition.original
-    return InFlight(asked.original_replicas, asked.replicas, legacy=True, top=len(before) or None)
 
 
 class DocumentController:
@@ -119,7 +114,7 @@ class DocumentController:
         )
         self._scheduler = PlanScheduler(cluster, journal, settings, who)
         self._chunks = ManualChunks(journal.mailbox)
-        self._swept_ms: int | None = None
+        self._quarantine = QuarantineSweep(journal, WRITTEN, who)
         #: The requests that wait for another plan, as of this poll.
         self._waiting: list[RequestDocument] = []
         #: The partitions of plans of another kind, and why a request for each waits; None until this poll reads them.
@@ -161,11 +156,7 @@ class DocumentController:
             result.schedule_within(SOON_S)
 
     def _quarantine_unreadable(self, result: PollResult) -> None:
-        """Quarantine unreadable documents, once per `SWEEP_MS`; until then all readers skip them."""
-        now_ms = self._journal.now_ms()
-        if self._swept_ms is None or not 0 <= now_ms - self._swept_ms < SWEEP_MS:
-            result.sentences += quarantine_unreadable(self._journal, WRITTEN, self._who)
-            self._swept_ms = now_ms
+        result.sentences += self._quarantine.run(self._journal.now_ms())
 
     def _step_plans(self, result: PollResult) -> None:
         for plan in self._plans.requested:

@@ -91,7 +91,8 @@ def read_document_status(journal: Journal) -> DocumentStatus:
     executed = {source: digests[-1] for source, digests in journal.plans.by_source().items()}
     documents, more = read_requests(journal.mailbox)
     queue = read_queue(journal.mailbox)
-    chunks = _read_manual_chunks(journal, plans)
+    unfinished = (*plans.requested, *plans.others)
+    chunks = ManualChunks(journal.mailbox).read_waiting({name for plan in unfinished for name in plan.chunks})
     unread = [
         document for document in (*documents, *([queue] if queue else [])) if document.document_id not in executed
     ]
@@ -111,11 +112,6 @@ def read_document_status(journal: Journal) -> DocumentStatus:
         cancels=find_unfinished_cancels(journal),
         waiting_plans=_find_waiting_plans(journal, off),
     )
-
-
-def _read_manual_chunks(journal: Journal, plans: DocumentPlans) -> list[RequestDocument]:
-    unfinished = (*plans.requested, *plans.others)
-    return ManualChunks(journal.mailbox).read_waiting({name for plan in unfinished for name in plan.chunks})
 
 
 def _waits_for_earlier_chunk(

@@ -76,7 +76,8 @@ class ExternalReassignmentGuard:
             self._at_rest = {}
             return unrestored
         snapshot = self._cluster.snapshot()
-        known = _read_exemptions(disabled, seen)
+        # A disable node that was created again exempts what is in flight then.
+        known = None if seen is None or seen.value.created_id != disabled.created_id else set(seen.value.known)
         if known is None:
             self._store_exemptions(disabled, seen, {str(name) for name in snapshot.reassigning})
             self._remember_replica_orders(snapshot)
@@ -152,8 +153,3 @@ class ExternalReassignmentGuard:
         value = DisableObserved(disabled.created_id, tuple(sorted(known)))
         known_rows = {} if seen is None else {ONLY: seen}
         self._journal.rows(DISABLE_OBSERVED).put_all({ONLY: value}, known_rows)
-
-
-def _read_exemptions(disabled: Node, seen: Row[str, DisableObserved] | None) -> set[str] | None:
-    """Return the reassignments that are exempt for this disable node; None when it is seen for the first time."""
-    return None if seen is None or seen.value.created_id != disabled.created_id else set(seen.value.known)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kafka_steward.assignment import Move, TopicPartition
-from kafka_steward.cluster.state import Partition
 from kafka_steward.errors import DocumentError
 from kafka_steward.execution.moves.in_flight import (
     delete_in_flight,
@@ -65,7 +64,9 @@ def record_unrecorded(cluster: ClusterPort, journal: Journal, plans: Sequence[Pl
             plan, move = ours[name]
             record_in_flight(journal.mailbox, plan, [move])
         else:
-            record_external_in_flight(journal.mailbox, name, _build_record(partition))
+            record_external_in_flight(
+                journal.mailbox, name, InFlight(partition.original, partition.target, top=len(partition.original))
+            )
 
 
 def _differs(recorded: InFlight | None, target: tuple[int, ...]) -> bool:
@@ -86,7 +87,3 @@ def _legacy_partitions(journal: Journal) -> frozenset[TopicPartition]:
         )
     except DocumentError:
         return frozenset()  # Kafka's own reader cannot read it either
-
-
-def _build_record(partition: Partition) -> InFlight:
-    return InFlight(partition.original, partition.target, top=len(partition.original))

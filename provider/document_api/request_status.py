@@ -237,17 +237,17 @@ def read_request_statuses(
     if not unmoved:
         return statuses
     # Only for partitions that nothing moves: the past may be long.
-    ended = [record for record in journal.plans.latest(_PLANS) if _is_ended_apply(record)]
+    ended = [
+        record
+        for record in journal.plans.latest(_PLANS)
+        if record.status.finished and record.operation == Operation.APPLY.value
+    ]
     known = replace(
         known,
         moves={**moves, **_read_moves(journal, ended, unmoved)},
         audited=_read_audited(journal, [entry for entry in asked if entry.topic_partition in unmoved]),
     )
     return [decide_status(entry.topic_partition, entry.replicas, known) for entry in asked]
-
-
-def _is_ended_apply(record: PlanRecord) -> bool:
-    return record.status.finished and record.operation == Operation.APPLY.value
 
 
 def _read_waiting(journal: Journal) -> dict[TopicPartition, tuple[WaitingDocument, Assignment]]:

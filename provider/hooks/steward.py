@@ -109,7 +109,10 @@ class StewardHook(BaseHook):
             )
         kafka_conn_id = fields.extra.get("kafka_conn_id")
         kafka = self._connection_fields(kafka_conn_id) if kafka_conn_id else None
-        section = _read_config_section()
+        names = (*SETTINGS, "journal", "workspace", "spark_conn_id")
+        # The output of a command ends with a newline.
+        given = {name: (conf.get("kafka_steward", name, fallback=None) or "").strip() for name in names}
+        section = {name: value for name, value in given.items() if value}
         for setting in (fields.extra.get("journal"), section.get("journal")):
             _mask_secrets(find_secrets(setting))
         home = Path(os.path.expandvars(os.environ.get("AIRFLOW_HOME", "~/airflow"))).expanduser()
@@ -289,10 +292,3 @@ def _mask_secrets(secrets: Sequence[str]) -> None:
     # Airflow recognises a secret by the name of its key, and neither `journal` nor sasl.jaas.config is one of those.
     for secret in secrets:
         mask_secret(secret)
-
-
-def _read_config_section() -> dict[str, Any]:
-    names = (*SETTINGS, "journal", "workspace", "spark_conn_id")
-    # The output of a command ends with a newline.
-    given = {name: (conf.get("kafka_steward", name, fallback=None) or "").strip() for name in names}
-    return {name: value for name, value in given.items() if value}

@@ -192,6 +192,23 @@ def quarantine_unreadable(journal: Journal, collections: Sequence[DocumentCollec
     return [sentence for sentence in messages if sentence]
 
 
+class QuarantineSweep:
+    """Quarantines what others wrote and nobody can read, once per `SWEEP_MS`; until then all readers skip it."""
+
+    def __init__(self, journal: Journal, collections: Sequence[DocumentCollection[Any]], who: Actor) -> None:
+        self._journal, self._collections, self._who = journal, collections, who
+        self._swept_ms: int | None = None
+
+    def run(self, now_ms: int) -> list[str]:
+        """Quarantine the unreadable documents if that is due; return the messages."""
+        # Also after the clock was set back.
+        if self._swept_ms is not None and 0 <= now_ms - self._swept_ms < SWEEP_MS:
+            return []
+        messages = quarantine_unreadable(self._journal, self._collections, self._who)
+        self._swept_ms = now_ms
+        return messages
+
+
 def _quarantine_with_audit(
     journal: Journal, unreadable: UnreadableNode, rebuilt: Callable[[Node], str] | None, who: Actor
 ) -> str:

@@ -157,16 +157,14 @@ class CheckLoop:
         for check, (event, observed, _) in polled:
             check.recorder.record(opened.journal, check.describe(observed))
             if event is not None and self._role.passed_on:
-                self._pass_on(opened, check.events_of(event))
+                from kafka_steward.execution.watch.lease import pass_event_on
+
+                payloads = check.events_of(event)
+                for name in payloads.keys() & self._role.passed_on:
+                    pass_event_on(opened.journal, name, payloads[name])
         if any(isinstance(result, Exception) and not isinstance(result, KafkaRefused) for _, result in outcomes):
             raise ChecksFailed(outcomes)
         return outcomes
-
-    def _pass_on(self, opened: ClusterSession, payloads: Mapping[str, Mapping[str, Any]]) -> None:
-        from kafka_steward.execution.watch.lease import pass_event_on
-
-        for event in payloads.keys() & self._role.passed_on:
-            pass_event_on(opened.journal, event, payloads[event])
 
     def _report(self, check: Check[Any], result: Result) -> float:
         """Report the outcome of a poll in the event loop; return the seconds until the next one."""

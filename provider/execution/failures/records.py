@@ -134,6 +134,7 @@ def enter_failure(journal: Journal, broker: int, read: RecordedFailures, now_ms:
     """
     first_seen_ms, reported = read.first_seen_ms.get(broker, now_ms), broker in read.reported
     entry = FailedBroker(first_seen_ms, reported)
+    # The entry before the field `entered`: after a crash in between, there is an entry, which counts.
     created = put_one(journal.mailbox, paths.failed_broker(broker), entry.to_json()) is not None
     known = read.records.get(broker)
     failure = Failure(first_seen_ms) if known is None else replace(known.value, called_off_ms=None)
@@ -160,6 +161,7 @@ def delete_entry(journal: Journal, broker: int) -> bool:
 
     Returns False if there is none, or if it or the record was changed concurrently: the next poll decides.
     """
+    # The field before the entry: a deletion of an entry that is still `entered` is an operator's.
     if not _reset_entered(journal.rows(FAILURES), broker):
         return False
     node = read_one(journal.mailbox, paths.failed_broker(broker))

@@ -397,7 +397,11 @@ def healed_brokers(
     finished = frozenset(
         broker
         for broker, plan in newest.items()
-        if _has_ended_incomplete(plan) and not _has_recovered(broker, plan, view, first_seen_ms.get(broker, now_ms))
+        # Without live brokers in the record, another plan could do more at once.
+        if plan.status.finished
+        and plan.left > 0
+        and plan.live_brokers
+        and not _has_recovered(broker, plan, view, first_seen_ms.get(broker, now_ms))
     )
     handled = {
         broker
@@ -417,11 +421,6 @@ def healed_brokers(
 
 #: The time after which what two heals have left alike, or one for lack of room, is planned again, in milliseconds.
 _REPEATED_AFTER_MS = 86_400_000
-
-
-def _has_ended_incomplete(plan: PlanRecord) -> bool:
-    """Return True if a heal has ended, and left partitions that it could not heal with the brokers that it had."""
-    return plan.status.finished and plan.left > 0 and bool(plan.live_brokers)
 
 
 def _can_heal_no_more(broker: int, plan: PlanRecord, view: LivenessView, now_ms: int) -> bool:
@@ -458,14 +457,9 @@ def _failure_due_ms(
     stated = stated_ms.get(broker)
     if stated is not None and stated >= seen_ms:
         return stated
-    return seen_ms + _grace_period_ms(broker, bouncing, settings)
-
-
-def _grace_period_ms(broker: int, bouncing: frozenset[int], settings: Settings) -> int:
-    """Return the grace period: 0 with KIP-46's fast detection for a broker that did not announce its shutdown."""
-    if settings.heal_fast_detection and broker not in bouncing:
-        return 0
-    return int(settings.heal_failure_interval * 1000)
+    # KIP-46's fast detection: a broker that did not announce its shutdown has no grace period.
+    is_fast = settings.heal_fast_detection and broker not in bouncing
+    return seen_ms + (0 if is_fast else int(settings.heal_failure_interval * 1000))
 
 
 def is_outage(down: Collection[int], known: Collection[int], not_counted: Collection[int], settings: Settings) -> bool:

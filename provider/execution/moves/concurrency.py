@@ -3,13 +3,13 @@
 Equal input gives equal output, in a total order.
 
 The window is in bytes. The bytes in transfer into a broker are at most what the throttle copies until the next step can
-submit more, and those out of one at most what five brokers receive in that time; what one does, if leaders are
-throttled as well. A step is delayed by its own work and by its wait: both show in the time since the last step, by the
-journal's clock. So a broker receives without a break, small partitions start by the hundred, and a partition larger
-than the window starts while its receiving brokers receive nothing else. A partition that is copied in less time than
-the controller takes to accept it counts as nothing: such moves never accumulate, and while large ones are copied the
-controller is not idle. Each move also widens the window by what is copied while it is submitted. `ConcurrencyLimits`
-has upper limits in counts.
+submit more: the throttle times the interval of the steps and the time since the last step, by the journal's clock, in
+which a step's own work and its wait both show. The bytes in transfer out of a broker are at most five times that, or
+once that if leaders are throttled too. So a broker receives without a break, small partitions start by the hundred, and
+a partition larger than the window starts while its receiving brokers receive nothing else. A partition that is copied
+in less time than the controller takes to accept it counts as nothing: such moves never accumulate, and while large ones
+are copied the controller is not idle. Each move that starts widens the window by the throttle times the time of its
+submission. `ConcurrencyLimits` has upper limits in counts.
 
 Small partitions that start together also end together, and the brokers' clients wait for what the brokers do then. Into
 one broker a step therefore starts few, and at first no more are in transfer. As moves end, those of a second step are
@@ -116,12 +116,12 @@ _FIRST_BYTES, _FIRST_MOVES = 64_000_000, 5
 #: end of each comes at once for those that start together, and clients wait meanwhile.
 _FIRST_STARTS = 50
 
-#: So many steps must have found moves ended before the replicas of two may be in transfer: of a plan with few small
-#: moves, most would otherwise be at the same time.
+#: The steps that must have found moves ended before the moves of two steps may be in transfer together. Without this,
+#: most moves of a plan with few small ones would be in transfer at once.
 _OVERLAPS = 2
 
-#: So many moves must have ended for each one left before more start: with fewer left, the brokers would
-#: have nothing to do until the next step.
+#: The moves that must have ended for each one that is left, before a step starts more of them than the last one did:
+#: only then do the brokers run out of work before the next step.
 _ALMOST_ALL = 3
 
 #: The smallest window: the bytes of one response to a follower's fetch (replica.fetch.response.max.bytes), which the
@@ -408,6 +408,7 @@ def admit_moves(
     chosen: set[TopicPartition] = set()
     while True:
         # Moves that were passed over may fit into the window as the moves behind them have widened it.
+        # It ends: each further round has a wider window, and so has admitted at least one move.
         before = load.window
         for move in in_order:
             leader = leaders.get(move.topic_partition)

@@ -170,6 +170,7 @@ def cancel_external_reassignments(
             code = Code.FORBIDDEN if state is ExternalCancelState.SKIPPED else None
             entry = asked[reassignment.partition].audit_record(Action.SKIP, why, who)
             journal.audit.record(replace(entry, code=code))
+    # Deleted last: by these records, the caller after a crash finds what is to be done again.
     ended = [cancel.reassignment.partition for cancel in cancels if not cancel.state.may_be_in_flight]
     delete_in_flight(journal.mailbox, None, ended)
     return cancels

@@ -88,6 +88,7 @@ class KnownMoves:
 
         Raises PlanError as `Plans.rows` does.
         """
+        # Used once: after a step that fails, nothing says how it left the rows.
         kept, self._kept = self._kept, None
         if kept is not None and fence.token == kept.token + 1 and plans.count_states(digest) == kept.counts:
             return kept.rows

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafka_steward.assignment import (
+    Assignment,
     Move,
     TopicPartition,
     below_min_isr_reason,
@@ -233,42 +234,12 @@ def find_objection(move: Move, inputs: PreflightInputs, *, between_stages: bool)
     return None
 
 
-def _check_recreated(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
-    return _UNREPORTED if partition.is_recreated(move.topic_id) else None
-
-
-def _check_external_reassignment(_: Move, partition: Partition, __: PreflightInputs) -> _Found:
-    if not partition.reassigning:
-        return None
-    return str(list(partition.target))
-
-
-def _check_already_there(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
-    return str(list(move.after)) if partition.replicas == move.after else None
-
-
 def _check_satisfied(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
     if inputs.auto_generated and is_satisfied(move, partition, inputs.snapshot.live):
         if partition.replicas == move.before:
             return f"all its brokers, {', '.join(map(str, partition.replicas))}, are live again"
         return f"its replicas were changed elsewhere to {list(partition.replicas)}, whose brokers are all live"
     return None
-
-
-def _check_changed_elsewhere(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
-    return str(list(partition.replicas)) if partition.replicas != move.before else None
-
-
-def _check_duplicate_replica(move: Move, _: Partition, __: PreflightInputs) -> _Found:
-    return str(list(move.after)) if not move.after or len(frozenset(move.after)) < len(move.after) else None
-
-
-def _check_disabled(_: Move, __: Partition, inputs: PreflightInputs) -> _Found:
-    return inputs.disabled or None
-
-
-def _check_unapproved(_: Move, __: Partition, inputs: PreflightInputs) -> _Found:
-    return inputs.unapproved or None
 
 
 def _check_target_restarting(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
@@ -285,30 +256,6 @@ def _check_target_restarting(move: Move, partition: Partition, inputs: Preflight
         return None
     broker = min(restarting)
     return f"{broker} {restart_clause(inputs.bouncing[broker])}{'' if broker in live else ' and has not returned'}"
-
-
-def _check_target_dead(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
-    return _lowest_broker(move.adding - inputs.snapshot.live)
-
-
-def _check_kept_replica_dead(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
-    if only_reorders(partition.replicas, move.after):
-        return None
-    return _lowest_broker(frozenset(move.after) - move.adding - inputs.snapshot.live)
-
-
-def _check_kept_replica_offline(move: Move, partition: Partition, _: PreflightInputs) -> _Found:
-    if only_reorders(partition.replicas, move.after):
-        return None
-    return _lowest_broker((frozenset(move.after) - move.adding) & partition.offline)
-
-
-def _check_original_cordoned(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
-    return _lowest_broker(move.adding & inputs.cordoned) if inputs.rolls_back else None
-
-
-def _check_target_cordoned(move: Move, _: Partition, inputs: PreflightInputs) -> _Found:
-    return _lowest_broker(move.adding & inputs.cordoned)
 
 
 def _check_no_leader(move: Move, partition: Partition, inputs: PreflightInputs) -> _Found:
@@ -365,20 +312,27 @@ def _check_under_min_isr_elsewhere(move: Move, partition: Partition, inputs: Pre
 
 #: In the order of evaluation: roughly, moves that are not needed, impossible moves, moves that must wait.
 CHECKS: Sequence[tuple[HoldReason, Callable[[Move, Partition, PreflightInputs], _Found]]] = (
-    (HoldReason.RECREATED, _check_recreated),
-    (HoldReason.EXTERNAL_REASSIGNMENT, _check_external_reassignment),
-    (HoldReason.ALREADY_THERE, _check_already_there),
+    (HoldReason.RECREATED, lambda move, now, _: _UNREPORTED if now.is_recreated(move.topic_id) else None),
+    (HoldReason.EXTERNAL_REASSIGNMENT, lambda _, now, __: str(list(now.target)) if now.reassigning else None),
+    (HoldReason.ALREADY_THERE, lambda move, now, _: str(list(move.after)) if now.replicas == move.after else None),
     (HoldReason.SATISFIED, _check_satisfied),
-    (HoldReason.CHANGED_ELSEWHERE, _check_changed_elsewhere),
-    (HoldReason.DUPLICATE_REPLICA, _check_duplicate_replica),
-    (HoldReason.CLUSTER_DISABLED, _check_disabled),
-    (HoldReason.NOT_APPROVED, _check_unapproved),
+    (
+        HoldReason.CHANGED_ELSEWHERE,
+        lambda move, now, _: str(list(now.replicas)) if now.replicas != move.before else None,
+    ),
+    (HoldReason.DUPLICATE_REPLICA, lambda move, *_: None if _is_assignment(move.after) else str(list(move.after))),
+    (HoldReason.CLUSTER_DISABLED, lambda _, __, inputs: inputs.disabled or None),
+    (HoldReason.NOT_APPROVED, lambda _, __, inputs: inputs.unapproved or None),
     (HoldReason.TARGET_RESTARTING, _check_target_restarting),
-    (HoldReason.TARGET_DEAD, _check_target_dead),
-    (HoldReason.KEPT_REPLICA_DEAD, _check_kept_replica_dead),
-    (HoldReason.ORIGINAL_CORDONED, _check_original_cordoned),
-    (HoldReason.TARGET_CORDONED, _check_target_cordoned),
-    (HoldReason.KEPT_REPLICA_OFFLINE, _check_kept_replica_offline),
+    (HoldReason.TARGET_DEAD, lambda move, _, inputs: _lowest_broker(move.adding - inputs.snapshot.live)),
+    (HoldReason.KEPT_REPLICA_DEAD, lambda move, now, inputs: _lowest_broker(_kept(move, now) - inputs.snapshot.live)),
+    # Before the other reason of a cordon: a rollback ends with what it could restore, and waits for nobody.
+    (
+        HoldReason.ORIGINAL_CORDONED,
+        lambda move, _, inputs: _lowest_broker(move.adding & inputs.cordoned) if inputs.rolls_back else None,
+    ),
+    (HoldReason.TARGET_CORDONED, lambda move, _, inputs: _lowest_broker(move.adding & inputs.cordoned)),
+    (HoldReason.KEPT_REPLICA_OFFLINE, lambda move, now, _: _lowest_broker(_kept(move, now) & now.offline)),
     (HoldReason.NO_LEADER, _check_no_leader),
     (HoldReason.OUT_OF_SYNC, _check_out_of_sync),
     (HoldReason.BELOW_MIN_ISR, _check_below_min_isr),
@@ -397,6 +351,16 @@ def _unanswered_clause(broker: int | None, inputs: PreflightInputs) -> str:
         return "it has no leader"
     why = inputs.unanswered.get(broker, f"broker {broker} did not answer DescribeLogDirs").rstrip(".")
     return f"{why[0].lower()}{why[1:]}"
+
+
+def _kept(move: Move, partition: Partition) -> frozenset[int]:
+    """Return the brokers whose replicas a move keeps and waits for; none if it only reorders, for which none is."""
+    # Kafka completes a new order of the same replicas at once, whatever their state.
+    return frozenset() if only_reorders(partition.replicas, move.after) else frozenset(move.after) - move.adding
+
+
+def _is_assignment(replicas: Assignment) -> bool:
+    return 0 < len(frozenset(replicas)) == len(replicas)
 
 
 def _lowest_broker(brokers: frozenset[int]) -> _Found:

@@ -111,6 +111,7 @@ class KnownFacts:
 
     def expire(self, now_ms: int) -> None:
         """Forget settings and sizes that are too old."""
+        # Negative after the clock was set back.
         if not 0 <= now_ms - self.read_ms < _FACTS_MS:
             self.min_isr, self.unclean, self.tiered, self.sizes, self.read_ms = {}, set(), set(), {}, now_ms
 

@@ -364,6 +364,7 @@ class LateRetraction:
         late = _find_unwanted_requests(self.journal, self.plan, asked, self.journal.plans.rows(self.plan))
         if not late:
             return
+        # First: by these records, the watch finds the requests if this process is killed.
         record_in_flight(self.journal.mailbox, self.plan, [reversal.move for reversal in late])
         left_alone = self.cancel_and_restore(late)
         if left_alone:

@@ -239,6 +239,7 @@ class Step:
         """Execute the step. Raises ClusterError, JournalError; LockLost when another process took over."""
         snapshot = self._take_snapshot()
         findings = observe_moves(self._moves.rows().begun, snapshot)
+        # First: all that follows decides by the states that the poll has found.
         self._moves.record_observations(findings)
         # So far only the poll has counted: what ended since the last step, and not what this one is about to do.
         ended = self._moves.steps_ahead
@@ -252,6 +253,7 @@ class Step:
         # A step that crashed between recording a cancel and submitting it left the submission to this step.
         self._reversals.execute_next(self._select_cancels(snapshot), findings, snapshot)
         rows = self._moves.rows()
+        # Released first: what is leased still is set again by the next line.
         self._release_unneeded_throttles(rows, snapshot)
         self._maintain_throttles(rows, snapshot)
         starts = self._starting and bool(rows.open)
@@ -410,6 +412,7 @@ class Step:
             record_skips(self._journal, self._record.digest, Code.FORBIDDEN, skips)
             return [(row, self._cancelling, Cause.REQUESTED) for row in able]
         dead = find_unfinishable_moves([*able, *unable], snapshot, frozenset())
+        # An announced restart ends by itself: its moves are not cancelled (KIP-46).
         restarting = frozenset(restarting_brokers(self._journal.mailbox, self._fence.now_ms) if dead else ())
         self._unfinishable = unfinishable_message(find_unfinishable_moves(unable, snapshot, restarting), snapshot)
         lost = find_unfinishable_moves(able, snapshot, restarting)
@@ -541,6 +544,7 @@ class Step:
         if not foreign or len(admitted.moves) == len(chosen):
             return admitted
         starts = {move.topic_partition for move in admitted.moves}
+        # A reassignment of others is named only if a move would start without it.
         freed = admit(chosen, transfers(without=uncounted | foreign.keys())).moves
         kept = next((move for move in freed if move.topic_partition not in starts), None)
         if kept is not None:
@@ -615,11 +619,13 @@ class Step:
 
     def _submit_moves(self, admitted: Admission, snapshot: Snapshot) -> list[Held]:
         stages = {move.topic_partition: move for move in admitted.moves}
+        # Before the request: after a crash, the next step compares the row in phase INTENDED with what Kafka shows.
         rows = self._moves.record_submission(
             [row for row in self._moves.rows() if row.topic_partition in stages], stages
         )
         by_name = {row.topic_partition: row for row in rows}
         try:
+            # Before the submission: Kafka copies as soon as it has accepted one.
             if self._throttle:
                 need = throttle_demand(admitted.moves, leaders=self._settings.throttle_leaders)
                 self._leases.acquire(need, self._throttle, copies_of(admitted.moves, snapshot))
@@ -645,6 +651,7 @@ class Step:
         self._moves.record_accepted(
             [row for name, row in by_name.items() if name not in refusals], directories_by_partition(admitted)
         )
+        # Their stages had counted as complete, and are not: from now on they are waited for.
         self._memory.refused |= refusals.keys() & self._in_flight
         held = [
             Held.of(name, self._refusal_reason(stages[name], error), getattr(error, "message", "") or str(error))

@@ -153,6 +153,7 @@ class MoveStore:
                     stage=stage,
                     unacknowledged=True,
                 )
+            # Before the request to Kafka: whoever takes a move back finds its originals in its document.
             self._write_documents(rows)
         current = self.rows()
         return [current[place] for place in sorted(self._places[row.topic_partition] for row in rows)]
@@ -224,6 +225,7 @@ class MoveStore:
     def _record_transition(self, state: ObservedState, findings: Sequence[Observation]) -> None:
         event, meaning = TRANSITION_OF[state]
         rows = [finding.row for finding in findings]
+        # Without a trace of it in Kafka, nobody knows whether the request arrived.
         outcome = Outcome.UNKNOWN if event is Event.NOT_STARTED else Outcome.DONE
         self._journal.audit.record_outcome([self.build_submit_record(row) for row in rows], outcome, meaning)
         assignments = {finding.row.topic_partition: finding.found for finding in findings if finding.found is not None}

@@ -375,7 +375,8 @@ def change_plan_throttle(journal: Journal, digest: str, throttle: int, who: Acto
     """
     number = event_number()
     for _ in range(_TRIES):
-        record = _find_moving_plan(journal, digest)
+        known = journal.plans.get(digest)
+        record = (known and _moving_plan(journal, known)) or _require_unfinished(journal, digest)
         entry = _throttle_entry(record, throttle, number, who, reason)
         if record.throttle == throttle:
             record_request(journal, entry, has_effect=False)
@@ -434,15 +435,8 @@ def throttle_message(
     return " ".join(filter(None, [f"{plan}: {message}, from its next step on{because}", ineffective]))
 
 
-def _find_moving_plan(journal: Journal, digest: str) -> PlanRecord:
-    """Return the plan, or its unfinished rollback once it has ended; the plan while its rollback is yet to begin."""
-    record = journal.plans.get(digest)
-    moving = None if record is None else _moving_plan(journal, record)
-    return moving or _require_unfinished(journal, digest)
-
-
 def _moving_plan(journal: Journal, record: PlanRecord) -> PlanRecord | None:
-    """Return the same for a plan's record; None if the plan has ended and is not rolled back."""
+    """Return the plan, or its rollback once that has begun; None if the plan has ended and is not rolled back."""
     if is_rollback_unfinished(journal, record):
         return find_unfinished_rollback(journal, record) or record
     return None if record.status.finished else record

@@ -60,6 +60,7 @@ def publish_rollback(
         refuse_taken_slot(journal, record, partitions, who, not_done=f"Plan {digest[:12]} is not rolled back yet")
     _audit_rollback(journal, record, back, who)
     published = journal.plans.publish(record, back.moves)
+    # Linked before it has the slot: after a crash in between, the rollback's own steps claim it.
     _link_rollback(journal, undone, published)
     if back.moves:
         claim_slot(journal, published, who)

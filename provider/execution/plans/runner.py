@@ -162,6 +162,7 @@ class PlanRunner:
         cannot be read or written, and ClusterError after `max_attempts` failures to publish a rollback.
         """
         lock = self._journal.step_lock()
+        # Read before the lock is acquired: its acquisition fails if anybody has stepped since.
         slot, leases = lock.read_with_lock(SLOT, THROTTLE_LEASES)
         signal = read_one(self._journal.mailbox, paths.CANCEL_IN_PROGRESS)
         read = _StepReads(slot[0].value.holders if slot else (), signal is not None, leases)

@@ -197,6 +197,7 @@ class ThrottleLeases:
             return
         now = self._read_rates(side, brokers)
         silent = [broker for broker in brokers if broker not in now]
+        # No copy starts to a broker whose throttle cannot be set.
         if insist and silent and side is ThrottleSide.FOLLOWER:
             raise BrokerUnreachable(silent[0], f"Broker {silent[0]} does not respond, so its throttle cannot be set.")
         changes, leases = dict[int, ConfigChange](), dict[int, ThrottleLease]()
@@ -227,6 +228,7 @@ class ThrottleLeases:
         added = {topic: names for topic, names in missing.items() if names}
         ours = {topic: ConfigChange(side.replicas_key, ConfigOp.APPEND, ",".join(add)) for topic, add in added.items()}
         keys = {topic: LeaseKey(topic, side.replicas_key) for topic in added}
+        # Before Kafka has them: after a crash they are found, and released.
         self._write_leases({keys[topic]: self._with_entries(keys[topic], had[topic], added[topic]) for topic in added})
         entries = self._build_list_audit(Action.THROTTLE, added)
         answers = self._calls.execute(
@@ -261,6 +263,7 @@ class ThrottleLeases:
         self.refusals += [error for error in (*refused.values(), *unchanged.values()) if error is not None]
         if not removable:
             return
+        # Kafka may have taken longer than the lock lives, and only its holder may drop the leases.
         self._calls.check_fence()
         released = {topic: names for topic, names in removable.items() if topic not in unchanged}
         with self._journal.transaction():
@@ -282,6 +285,7 @@ class ThrottleLeases:
         for broker, shown in reached.items():
             lease = mine[broker]
             change = rate_restoring_change(shown.own, lease, side.rate_key)
+            # The last plan with a lease restores the rate that was set before; the others only end their own.
             if change is not None and lease.entries.keys() == {self._plan}:
                 changes[broker], before[broker] = change, shown.own
             elif change is None and (lease.ours is not None or lease.earlier):

@@ -322,6 +322,7 @@ def remove_leftover_throttles(
     Under the step lock, which no plan can then take for a lease. Raises LockLost while a plan is stepped, ClusterError.
     """
     with journal.step_lock() as fence:
+        # Read again under the lock: since they were shown, a plan may have leased one.
         current = set(survey_throttles(cluster, journal, fence.check).leftovers)
         entries = {throttle: [_audit_record(throttle, who, reason)] for throttle in shown if throttle in current}
         calls = AuditedCalls(journal.audit, fence)

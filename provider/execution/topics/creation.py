@@ -210,6 +210,7 @@ def _create_with_pending(
     pending = _build_pending_replicas(wanted, assignments)
     brokers = counted(len(assignments[0]), "broker", "is", "are")
     reason = f"{brokers} live, and {counted(wanted.replication_factor, 'replica', 'was', 'were')} requested"
+    # Before the topic: after a crash in between, nothing else would say that replicas are to be added.
     new = record_pending(journal, pending, reason, who)
     refused = _submit_topic(cluster, journal, wanted, assignments, who)
     if refused is not None:

@@ -188,6 +188,7 @@ def reconcile_pending(cluster: ClusterPort, journal: Journal, snapshot: Snapshot
     judged = _evaluate_records(journal, with_hidden_pending_topics(cluster, journal, snapshot))
     rows = journal.rows(PENDING_REPLICAS)
     for row, pending in judged:
+        # Whoever deletes the row audits it: of two processes, one.
         if pending.is_obsolete and rows.delete(row):
             action = Action.SETTLE if pending.state is PendingState.SETTLED else Action.DROP
             journal.audit.record(

@@ -60,7 +60,7 @@ from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.document import sanitize_text
 from kafka_steward.journal.kip_documents import FailedBroker
-from kafka_steward.journal.listing import SWEEP_MS, quarantine_unreadable
+from kafka_steward.journal.listing import QuarantineSweep
 from kafka_steward.journal.mailbox import delete_one, put_one, read_one
 from kafka_steward.journal.observed import CheckState
 from kafka_steward.journal.records import WRITTEN
@@ -275,7 +275,7 @@ class FailureDetector:
         self._settings = settings
         self._who = who
         self._liveness = LivenessProbe(cluster, partial(last_racks, journal))
-        self._swept_ms: int | None = None
+        self._quarantine = QuarantineSweep(journal, WRITTEN, who)
 
     def poll(self, *, announce: bool = True, named: Collection[int] = ()) -> DetectionResult:
         """Poll once. With `announce`, the brokers returned in `due` are recorded as announced.
@@ -291,7 +291,8 @@ class FailureDetector:
 
     def _poll(self, *, announce: bool, named: frozenset[int]) -> DetectionResult:
         now_ms = self._journal.now_ms()
-        self._quarantine_unreadable(now_ms)
+        for sentence in self._quarantine.run(now_ms):
+            _log.warning("%s", printable(sentence))
         read = read_failures(self._journal)
         for fresh in (False, True):
             view = self._liveness.probe(now_ms, fresh=fresh)
@@ -380,13 +381,6 @@ class FailureDetector:
             sentence = f"a log directory of broker {broker} has been failed for longer than the grace period"
             self._record_audit(Action.ANNOUNCE, broker, sentence)
         return decision
-
-    def _quarantine_unreadable(self, now_ms: int) -> None:
-        """Quarantine unreadable documents, once per `SWEEP_MS`."""
-        if self._swept_ms is None or not 0 <= now_ms - self._swept_ms < SWEEP_MS:
-            for sentence in quarantine_unreadable(self._journal, WRITTEN, self._who):
-                _log.warning("%s", printable(sentence))
-            self._swept_ms = now_ms
 
     def _write_failures(
         self, view: LivenessView, decision: FailureDecision, read: RecordedFailures, *, now_ms: int
