@@ -22,7 +22,7 @@ from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.page_data import audit, clusters, plans
 from kafka_steward.page_data.reader import open_reader
 from kafka_steward.settings import Settings
-from kafka_steward.triggers.watch import ClusterWatch
+from kafka_steward.triggers.cluster_watch import ClusterWatch
 from tests.crash import Faults
 from tests.ended_plans import Cost, add_ended_plans, cost_of
 from tests.simulated_plan import WHO, World, move

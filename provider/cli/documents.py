@@ -37,8 +37,8 @@ from kafka_steward.journal.columns import audit_facts
 from kafka_steward.journal.copy import copy_journal
 from kafka_steward.journal.render import Table
 from kafka_steward.journal.retention import archive_audit
+from kafka_steward.triggers.cluster_watch import ClusterWatch
 from kafka_steward.triggers.reporting import Outage
-from kafka_steward.triggers.watch import ClusterWatch
 
 #: The signals that end the watch.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -15,13 +15,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from kafka_steward.assignment import name_brokers
+from kafka_steward.execution.watch.alerts import (
+    OVERDUE_MS,
+    Condition,
+    read_plan_conditions,
+    record_unrecorded_outage,
+    update_alerts,
+)
+from kafka_steward.execution.watch.upkeep import ended_plans_with_leases
 from kafka_steward.triggers.base import ClusterWorker, FreshConnections
 from kafka_steward.triggers.checks import BrokerFailureCheck, Check
 from kafka_steward.triggers.loops import CheckLoop
 from kafka_steward.triggers.reporting import event_payload, set_gauge
 
 if TYPE_CHECKING:
-    from kafka_steward.execution.watch.alerts import Condition
     from kafka_steward.execution.watch.failure_detector import DetectionResult
     from kafka_steward.hooks.cluster_config import ClusterConfig
     from kafka_steward.hooks.session import ClusterSession
@@ -108,9 +115,6 @@ class AlertCheck(Check["Sequence[Condition]"]):
 
     def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, Sequence[Condition], float]:
         """Find the conditions, and record the alerts."""
-        from kafka_steward.execution.watch.alerts import read_plan_conditions, record_unrecorded_outage, update_alerts
-        from kafka_steward.execution.watch.upkeep import ended_plans_with_leases
-
         journal = opened.journal
         now_ms = journal.now_ms()
         if self._unrecorded is not None:
@@ -182,8 +186,6 @@ def _state_of(check: Check[Any]) -> CheckState:
 
 def watch_conditions(conn_id: str, states: Collection[CheckState]) -> list[Condition]:
     """Return a condition for each check that has failed or stalled for long. Pure."""
-    from kafka_steward.execution.watch.alerts import Condition
-
     conditions = []
     for state in states:
         if state.is_failing and state.age_s >= FAILING_S:
@@ -196,8 +198,6 @@ def watch_conditions(conn_id: str, states: Collection[CheckState]) -> list[Condi
 
 def failure_conditions(detected: DetectionResult | None) -> list[Condition]:
     """Return the conditions of failed brokers; none while it is unknown which brokers have failed. Pure."""
-    from kafka_steward.execution.watch.alerts import OVERDUE_MS, Condition
-
     if detected is None:
         return []
     if detected.outage:

@@ -9,20 +9,24 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
+from kafka_steward.execution.load.look import LoadWatch, load_measures
+from kafka_steward.execution.watch.broker_joins import poll_empty_brokers, poll_joined_brokers
+from kafka_steward.execution.watch.failure_detector import FailureDetector
+from kafka_steward.execution.watch.health import check_health
+from kafka_steward.execution.watch.observation import CheckRecorder, ObservedCluster, broker_reports
+from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.observed import CheckReport, CheckState
 from kafka_steward.triggers.reporting import WatchReporter, emit_health, event_payload, set_gauge
 
 if TYPE_CHECKING:
     from kafka_steward.cluster.client import KafkaCluster
     from kafka_steward.cluster.health import CopiedBytes
-    from kafka_steward.execution.load.look import BytesIn, LoadWatch
+    from kafka_steward.execution.load.look import BytesIn
     from kafka_steward.execution.watch.broker_joins import EmptyBrokers, JoinPollResult
-    from kafka_steward.execution.watch.failure_detector import DetectionResult, FailureDetector
-    from kafka_steward.execution.watch.observation import CheckRecorder
+    from kafka_steward.execution.watch.failure_detector import DetectionResult
     from kafka_steward.hooks.session import ClusterSession
-    from kafka_steward.journal.observed import CheckReport
 
 
 Found = TypeVar("Found")
@@ -62,13 +66,8 @@ class Check(ABC, Generic[Found]):
             conn_id, log, failing=failing, what=self.WHAT, log_error=log_error, log_warning=log_warning
         )
         self.emits = True
-
-    @cached_property
-    def recorder(self) -> CheckRecorder:
-        """What writes the state for the page."""
-        from kafka_steward.execution.watch.observation import CheckRecorder
-
-        return CheckRecorder()
+        #: What writes the state for the page.
+        self.recorder = CheckRecorder()
 
     def listen_for(self, events: Collection[str]) -> None:
         """Emit the event of this check if it is among `events`, to which somebody listens."""
@@ -80,8 +79,6 @@ class Check(ABC, Generic[Found]):
 
     def describe(self, result: Found) -> CheckReport:
         """Return what the page shows of a successful poll; by default, that it was one."""
-        from kafka_steward.journal.observed import CheckReport
-
         del result  # for those that have a state
         return CheckReport(self.conn_id, self.KIND)
 
@@ -108,9 +105,6 @@ class BrokerFailureCheck(Check["DetectionResult"]):
 
     def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, DetectionResult, float]:
         """Detect failed brokers."""
-        from kafka_steward.execution.watch.failure_detector import FailureDetector
-        from kafka_steward.journal.audit import Actor
-
         if self._detector is None or self._detector[0] is not opened:
             detector = FailureDetector(opened.cluster, opened.journal, opened.settings, Actor(task_id="watch"))
             self._detector = opened, detector, _poll_interval_s(opened)
@@ -159,9 +153,6 @@ class BrokerJoinCheck(Check["JoinPollResult | None"]):
 
     def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, JoinPollResult | None, float]:
         """Check, and reconcile the pending replicas."""
-        from kafka_steward.execution.watch.broker_joins import poll_joined_brokers
-        from kafka_steward.journal.audit import Actor
-
         joined = poll_joined_brokers(
             opened.cluster, opened.journal, opened.settings, Actor(task_id="watch"), announce=self.emits
         )
@@ -170,8 +161,6 @@ class BrokerJoinCheck(Check["JoinPollResult | None"]):
 
     def describe(self, result: JoinPollResult | None) -> CheckReport:
         """Return that replicas are pending, and what they wait for."""
-        from kafka_steward.journal.observed import CheckState
-
         description = super().describe(result)
         return (
             description if result is None else replace(description, state=CheckState.PENDING, sentence=result.sentence)
@@ -193,8 +182,6 @@ class EmptyBrokerCheck(Check["EmptyBrokers"]):
 
     def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, EmptyBrokers, float]:
         """Check, and record the empty brokers."""
-        from kafka_steward.execution.watch.broker_joins import poll_empty_brokers
-
         empty = poll_empty_brokers(opened.cluster, opened.journal, opened.settings, announce=self.emits)
         event = event_payload(opened, empty.now_ms, empty.due) if empty.due else None
         return event, empty, opened.settings.watch_interval
@@ -219,10 +206,6 @@ class ClusterHealthCheck(Check[None]):
 
     def poll(self, opened: ClusterSession) -> tuple[None, None, float]:
         """Measure, emit the metrics, and store the rows."""
-        from kafka_steward.execution.load.look import load_measures
-        from kafka_steward.execution.watch.health import check_health
-        from kafka_steward.execution.watch.observation import ObservedCluster, broker_reports
-
         every_s = opened.settings.health_interval
         if not every_s:
             return None, None, OFF_S
@@ -249,8 +232,6 @@ class ClusterHealthCheck(Check[None]):
 
     def _look_at_load(self, opened: ClusterSession, cluster: KafkaCluster, *, sized: bool) -> Mapping[int, BytesIn]:
         """Look at what producers bring into partitions; `cluster` has been read in this poll."""
-        from kafka_steward.execution.load.look import LoadWatch
-
         if self._load is None or not self._load.is_of(opened.journal):
             self._load = LoadWatch(opened.journal)
         snapshot = cluster.snapshot()

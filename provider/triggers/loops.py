@@ -16,6 +16,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from kafka_steward.errors import ClusterError, KafkaRefused
+from kafka_steward.execution.watch.lease import (
+    ClusterLease,
+    list_listened_events,
+    listen_to_event,
+    pass_event_on,
+    take_event,
+)
+from kafka_steward.execution.watch.observation import ObservedCluster
+from kafka_steward.execution.watch.upkeep import run_chores
+from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.locks import new_holder_name
 from kafka_steward.triggers.base import ClusterWorker
 from kafka_steward.triggers.checks import Check
 from kafka_steward.triggers.reporting import event_payload
@@ -23,8 +34,7 @@ from kafka_steward.triggers.reporting import event_payload
 if TYPE_CHECKING:
     from kafka_steward.cluster.client import KafkaCluster
     from kafka_steward.execution.watch.failure_detector import DetectionResult
-    from kafka_steward.execution.watch.lease import ClusterLease, Standby
-    from kafka_steward.execution.watch.observation import ObservedCluster
+    from kafka_steward.execution.watch.lease import Standby
     from kafka_steward.hooks.session import ClusterSession
     from kafka_steward.hooks.steward import StewardHook
     from kafka_steward.triggers.checks import BrokerFailureCheck
@@ -157,8 +167,6 @@ class CheckLoop:
         for check, (event, observed, _) in polled:
             check.recorder.record(opened.journal, check.describe(observed))
             if event is not None and self._role.passed_on:
-                from kafka_steward.execution.watch.lease import pass_event_on
-
                 payloads = check.events_of(event)
                 for name in payloads.keys() & self._role.passed_on:
                     pass_event_on(opened.journal, name, payloads[name])
@@ -226,9 +234,6 @@ class Tick:
     """What the ticks on one connection keep: the observation, the chores, and when the next decision is due."""
 
     def __init__(self, opened: ClusterSession) -> None:
-        from kafka_steward.execution.watch.observation import ObservedCluster
-        from kafka_steward.journal.audit import Actor
-
         self.opened = opened
         self.cluster: ObservedCluster = ObservedCluster(opened.cluster)
         #: The connection as the checks see it. The chores change the cluster, and do not use the observation.
@@ -343,8 +348,6 @@ class DetectionLoop(CheckLoop):
         if verdict is None or isinstance(verdict, Exception):
             tick.reset()
             return
-        from kafka_steward.execution.watch.upkeep import run_chores
-
         _, observed, self._pause_s = verdict
         tick.decided(observed)
         self._idle = run_chores(tick.context)
@@ -354,9 +357,6 @@ class DetectionLoop(CheckLoop):
 
     def _find_standby(self, opened: ClusterSession) -> Standby | None:
         """Take the lease, or return who has it; take the events that were passed on to this watch."""
-        from kafka_steward.execution.watch.lease import ClusterLease, list_listened_events, listen_to_event
-        from kafka_steward.journal.locks import new_holder_name
-
         self._lease = self._lease or ClusterLease(new_holder_name())
         standby = self._lease.stand_by(opened.journal)
         known, mine = list_listened_events(opened.journal), self._listened
@@ -371,8 +371,6 @@ class DetectionLoop(CheckLoop):
         return replace(standby, pause_s=min(standby.pause_s, _PASSED_ON_S)) if mine else standby
 
     def _take(self, opened: ClusterSession, event: str, *, goes_on: bool) -> None:
-        from kafka_steward.execution.watch.lease import take_event
-
         passed = take_event(opened.journal, event, goes_on=goes_on)
         if passed is not None:
             alerts = {"alerts": list(passed.alerts)} if passed.alerts else {}

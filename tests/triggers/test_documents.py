@@ -15,7 +15,6 @@ from kazoo.client import KazooClient
 
 from kafka_steward.document_api.document_plans import PollResult
 from kafka_steward.errors import JournalUnreachable
-from kafka_steward.execution.watch import failure_detector
 from kafka_steward.execution.watch.failure_detector import DetectionResult
 from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.hooks.steward import StewardHook
@@ -24,9 +23,10 @@ from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.journal.zookeeper.watcher import CONTROLLER
 from kafka_steward.settings import Settings
 from kafka_steward.triggers.base import ClusterWorker
+from kafka_steward.triggers.cluster_watch import ClusterWatch
 from kafka_steward.triggers.documents import POLL_S, DocumentCheck
 from kafka_steward.triggers.loops import CheckLoop, EventQueues, WatchRole
-from kafka_steward.triggers.watch import ClusterWatch, WatchTrigger
+from kafka_steward.triggers.watch import WatchTrigger
 from tests.eventually import eventually
 from tests.journal.zookeeper import ZooKeeperServer
 from tests.protocol.simulated_watch import Yard
@@ -219,7 +219,7 @@ def watch_of(server: ZooKeeperServer, looks: Looks, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("kafka_steward.triggers.documents._NOTIFIED_POLL_S", hour_s)
     monkeypatch.setattr("kafka_steward.triggers.checks._poll_interval_s", lambda _: hour_s)
     monkeypatch.setattr("kafka_steward.triggers.documents.DocumentController", looks.look_of("documents", PollResult()))
-    monkeypatch.setattr(failure_detector, "FailureDetector", looks.look_of("brokers", verdict))
+    monkeypatch.setattr("kafka_steward.triggers.checks.FailureDetector", looks.look_of("brokers", verdict))
     journal = Yard().journal
     access = SimpleNamespace(conn_id="kafka", zookeeper=ZooKeeperOptions(server.hosts), settings=Settings())
     cluster = SimpleNamespace(cluster_id=journal.cluster_id, close=lambda: None, live_brokers=dict)

@@ -31,8 +31,9 @@ from kafka_steward.triggers.alerts import (
     watch_conditions,
 )
 from kafka_steward.triggers.checks import BrokerFailureCheck
+from kafka_steward.triggers.cluster_watch import ClusterWatch
 from kafka_steward.triggers.reporting import ProgressLog, WatchReporter, emit_progress, progress_line
-from kafka_steward.triggers.watch import EVENTS, ClusterWatch
+from kafka_steward.triggers.watch import EVENTS
 from tests.eventually import eventually
 from tests.simulated_plan import memory_journal
 from tests.simulator import Simulator

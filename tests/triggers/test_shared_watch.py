@@ -27,8 +27,9 @@ from kafka_steward.journal.store import Journal, open_journal
 from kafka_steward.settings import Settings
 from kafka_steward.triggers import documents, loops
 from kafka_steward.triggers.checks import BrokerFailureCheck
+from kafka_steward.triggers.cluster_watch import ClusterWatch
 from kafka_steward.triggers.loops import EventQueues
-from kafka_steward.triggers.watch import EVENTS, ClusterWatch, SharedWatch, WatchTrigger
+from kafka_steward.triggers.watch import EVENTS, SharedWatch, WatchTrigger
 from tests.eventually import eventually
 from tests.present import present
 from tests.protocol.simulated_watch import document

@@ -18,7 +18,7 @@ from kafka_steward.execution.watch.failure_detector import DetectionResult
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.zookeeper.options import ZooKeeperOptions
 from kafka_steward.settings import Settings
-from kafka_steward.triggers import checks, watch
+from kafka_steward.triggers import checks, cluster_watch
 from kafka_steward.triggers.reporting import WatchReporter
 from kafka_steward.triggers.watch import WatchTrigger
 from tests.airflow_home import Connect
@@ -140,7 +140,7 @@ def test_the_age_of_a_look_grows_while_it_hangs_and_while_it_fails(monkeypatch: 
 def test_a_watch_whose_polls_all_hang_still_reports_their_age(monkeypatch: pytest.MonkeyPatch) -> None:
     told: dict[str, int] = {}
     monkeypatch.setattr(stats, "gauge", lambda name, value, **_: told.update({name: value}))
-    monkeypatch.setattr(watch, "_AGES_REPORTED_EVERY_S", 0.01)
+    monkeypatch.setattr(cluster_watch, "_AGES_REPORTED_EVERY_S", 0.01)
     hanging = threading.Event()
     monkeypatch.setattr(StewardHook, "open", lambda _: hanging.wait(60))
     trigger = WatchTrigger("kafka", event="broker-joined")
