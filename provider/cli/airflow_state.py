@@ -11,6 +11,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from airflow.jobs.job import Job, JobState
+from airflow.models.dag import DagModel, DagTag
+from airflow.models.errors import ParseImportError
+from airflow.models.serialized_dag import SerializedDagModel
+from airflow.utils.session import create_session
+from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
+
 from kafka_steward.doctor.findings import Finding, Level
 from kafka_steward.errors import StewardError
 
@@ -55,9 +63,6 @@ class AirflowUnreadable(StewardError, RuntimeError):
 
 def read_airflow_state(conn_id: str) -> AirflowState:
     """Read the state from Airflow's database. Raises AirflowUnreadable."""
-    from airflow.utils.session import create_session  # noqa: PLC0415 - Airflow's models take a second
-    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
-
     try:
         with create_session() as session:
             return AirflowState(_read_dags(session, conn_id), _read_import_errors(session), _read_processes(session))
@@ -69,10 +74,6 @@ def read_airflow_state(conn_id: str) -> AirflowState:
 
 
 def _read_dags(session: object, conn_id: str) -> list[DagFacts]:
-    from airflow.models.dag import DagModel, DagTag  # noqa: PLC0415
-    from airflow.models.serialized_dag import SerializedDagModel  # noqa: PLC0415
-    from sqlalchemy import select  # noqa: PLC0415
-
     tagged = select(DagModel).join(DagTag, DagTag.dag_id == DagModel.dag_id).where(DagTag.name == TAG)
     dags = []
     for dag in session.scalars(tagged.where(~DagModel.is_stale).order_by(DagModel.dag_id)):  # type: ignore[attr-defined]
@@ -85,9 +86,6 @@ def _read_dags(session: object, conn_id: str) -> list[DagFacts]:
 
 
 def _read_import_errors(session: object) -> dict[str, str]:
-    from airflow.models.errors import ParseImportError  # noqa: PLC0415
-    from sqlalchemy import select  # noqa: PLC0415
-
     rows = session.scalars(select(ParseImportError).order_by(ParseImportError.filename))  # type: ignore[attr-defined]
     traces = {str(row.filename): str(row.stacktrace or "") for row in rows}
     return {name: _last_line(trace) for name, trace in traces.items() if "kafka_steward" in trace}
@@ -99,9 +97,6 @@ def _last_line(trace: str) -> str:
 
 
 def _read_processes(session: object) -> dict[str, bool]:
-    from airflow.jobs.job import Job, JobState  # noqa: PLC0415
-    from sqlalchemy import select  # noqa: PLC0415
-
     running = select(Job).where(Job.state == JobState.RUNNING, Job.job_type.in_(_PROCESSES))
     alive = dict.fromkeys(_PROCESSES, False)
     for job in session.scalars(running):  # type: ignore[attr-defined]

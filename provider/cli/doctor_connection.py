@@ -14,7 +14,6 @@ from airflow.sdk import BaseHook
 from kafka_steward.airflow_versions import AirflowNotFoundException
 from kafka_steward.cli.airflow_state import airflow_findings, read_airflow_state
 from kafka_steward.cli.doctor import WITHIN_S, connection_finding, open_cluster
-from kafka_steward.cli.probe import probe_parts
 from kafka_steward.cli.verb import CommandContext
 from kafka_steward.doctor.findings import Check, Commands, Finding, Level, run_checks
 from kafka_steward.doctor.journal import SHARE_JOURNAL, inspect_journal
@@ -130,6 +129,8 @@ def executor_finding(executor: str) -> Finding:
 def _probe(call: CommandContext, config: ClusterConfig) -> Sequence[Finding]:
     commands = Commands(config.conn_id)
     if call.arguments.probe:
+        from kafka_steward.cli.probe import probe_parts  # noqa: PLC0415 - half a second, for this option only
+
         return probe_parts(config, commands)
     sentence = (
         "Whether a worker and the triggerer can use the workspace was not tried: a run of the DAG probe tries it."

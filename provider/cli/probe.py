@@ -12,6 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from airflow.api.common.trigger_dag import trigger_dag
+from airflow.models.dag import DagModel, DagTag
+from airflow.models.dagrun import DagRun
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.xcom import XComModel
+from airflow.utils.session import create_session
+from airflow.utils.types import DagRunTriggeredByType
+from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
+
 from kafka_steward.cli.airflow_state import AirflowUnreadable
 from kafka_steward.cluster_tag import cluster_tag, workflow_tag
 from kafka_steward.doctor.findings import Commands, Finding, Level
@@ -44,8 +54,6 @@ class ProbeRun:
 
 def probe_parts(config: ClusterConfig, commands: Commands) -> Sequence[Finding]:
     """Run the DAG `probe`, wait for its end, and return what a worker and the triggerer found."""
-    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - only this option needs it
-
     try:
         dag = _find_probe_dag(config.conn_id)
         unusable = unusable_dag(dag, config.conn_id)
@@ -94,10 +102,6 @@ def run_findings(dag_id: str, run_id: str, run: ProbeRun, uri: str) -> Sequence[
 
 
 def _find_probe_dag(conn_id: str) -> ProbeDag | None:
-    from airflow.models.dag import DagModel, DagTag  # noqa: PLC0415
-    from airflow.utils.session import create_session  # noqa: PLC0415
-    from sqlalchemy import select  # noqa: PLC0415
-
     def tagged(tag: str) -> Any:
         return DagModel.dag_id.in_(select(DagTag.dag_id).where(DagTag.name == tag))
 
@@ -108,9 +112,6 @@ def _find_probe_dag(conn_id: str) -> ProbeDag | None:
 
 
 def _start_run(dag_id: str, run_id: str, marker: str) -> None:
-    from airflow.api.common.trigger_dag import trigger_dag  # noqa: PLC0415
-    from airflow.utils.types import DagRunTriggeredByType  # noqa: PLC0415
-
     trigger_dag(dag_id, triggered_by=DagRunTriggeredByType.CLI, run_id=run_id, conf={"marker": marker})
 
 
@@ -124,12 +125,6 @@ def _wait_for_end(dag_id: str, run_id: str) -> ProbeRun:
 
 
 def _read_run(dag_id: str, run_id: str) -> ProbeRun:
-    from airflow.models.dagrun import DagRun  # noqa: PLC0415
-    from airflow.models.taskinstance import TaskInstance  # noqa: PLC0415
-    from airflow.models.xcom import XComModel  # noqa: PLC0415
-    from airflow.utils.session import create_session  # noqa: PLC0415
-    from sqlalchemy import select  # noqa: PLC0415
-
     run = select(DagRun.state).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
     task = select(TaskInstance.state).where(TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id)
     with create_session() as session:
