@@ -176,6 +176,7 @@ class KafkaCluster:
         still being created.
         """
         taken_ms = time.time_ns() // 1_000_000
+        # Before the metadata as well: what ends in between is then known to have been in flight.
         if time.monotonic() - self._listed_s > _JUST_LISTED_S:
             self.reassignments()
         # A reassignment that ended just before the client's first list is not in its memory, and could not be
@@ -475,6 +476,7 @@ class KafkaCluster:
         dead = unreachable - self.live_brokers().keys() if unreachable and self._controllers else set[int]()
         if dead:
             results |= self._change_dead_brokers({broker: changes[broker] for broker in sorted(dead)})
+        # Nobody can read the settings of a broker that is down: there is nothing to wait for.
         changed = {broker for broker, error in results.items() if error is None} - dead
         self._wait_for_config_changes({broker: changes[broker] for broker in changed})
         return results
@@ -546,6 +548,7 @@ class KafkaCluster:
             settings or {},
             timeout_ms=self._transport.server_timeout_ms,
         )
+        # Once: without an answer, a second request would be refused because of what the first one created.
         response = self._transport.send_to_controller(request, change=True, once=True)
         return requests.parse_creation(response.topics[0], f"creating topic {topic}")
 

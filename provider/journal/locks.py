@@ -44,6 +44,7 @@ def new_holder_name() -> str:
 
 def is_dead_process(name: str) -> bool:
     """Return whether `name` belongs to a process of this machine that has ended. False if that is unknown."""
+    # Of another boot or another pid namespace, a process id says nothing.
     parts = _NAME.fullmatch(name)
     if (
         not parts

@@ -69,6 +69,7 @@ class ChunkNodes:
         """Delete the nodes with these names that still exist."""
         if not names:
             return
+        # Other clients may have created nodes of any name there.
         there = filter(paths.is_topic, self._mailbox.children(paths.REASSIGN_CHUNKS))
         nodes = self._mailbox.read([paths.chunk(name) for name in sorted(set(names) & set(there))])
         self._mailbox.delete([node for node in nodes if node is not None])

@@ -115,6 +115,7 @@ def build_view(
 
     `racks` are those that brokers had last: with ZooKeeper, Kafka forgets the racks of dead ones.
     """
+    # ZooKeeper mode accepts placeholders such as -1 as replicas: they are no brokers.
     known = frozenset(broker for broker in snapshot.live | snapshot.hosting_brokers if broker >= 0)
     holding = Counter(
         broker for partition in snapshot.partitions.values() for broker in failed.intersection(partition.replicas)

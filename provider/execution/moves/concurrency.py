@@ -457,6 +457,7 @@ class _BrokerLoad:
         return load
 
     def admit_move(self, move: Move, leader: int | None, caps: ConcurrencyLimits) -> bool:
+        # Another order of the same replicas copies nothing.
         if not (move.adding or move.removing):
             return True
         known = _largest_size(move, self.sizes, zero_counts=caps.zero_counts)

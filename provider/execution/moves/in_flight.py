@@ -24,6 +24,7 @@ def record_in_flight(mailbox: Mailbox, plan: str, moves: Sequence[Move]) -> None
         move.topic_partition: InFlight(move.before, move.after, top=len(move.before), plan=plan) for move in moves
     }
     documents = {paths.reassignment(partition): record.to_json() for partition, record in wanted.items()}
+    # In one request, which shows what exists already: nearly always nothing.
     created = mailbox.put(documents)
     there = [partition for partition in wanted if paths.reassignment(partition) not in created]
     for partition, (node, known) in zip(there, _read_records(mailbox, there), strict=True):

@@ -152,6 +152,7 @@ def _subtract_incoming(
     """Return the rooms minus the bytes that they are still receiving."""
     for replica in arriving:
         here = next((at for at, directory in enumerate(taking) if replica.partition in directory.replica_bytes), None)
+        # Its log is not created yet: Kafka will choose the directory as it does for the next replica.
         if here is None:
             rooms = _take_room(rooms, choose_room(rooms), replica.left_bytes, logs=1)
         else:

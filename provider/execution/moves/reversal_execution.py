@@ -117,6 +117,7 @@ class ReversalExecutor:
             if verdict.action is NextAction.CANCEL
         }
         if cancels:
+            # Sent too late, it may have hit a reassignment of a later plan.
             late = self.retraction.restore_after_late_cancel if self.retraction else None
             self.calls.execute(cancels, self.cluster.cancel, late=late)
         return verdicts | refused

@@ -246,6 +246,7 @@ class Step:
         cancelled = find_individually_cancelled(findings, self._moves.rows())
         drops = [Decision(row, Event.DROP, sentence, cause) for row, sentence, cause in cancelled]
         self._reversals.end_moves(drops, snapshot)
+        # Somebody cancelled one stage: what the stages before it have added goes back, too.
         self._reversals.extend_external_cancels(findings)
         if self._cancelling:
             self._reversals.begin_between_stages(self._moves.rows(), snapshot, self._cancelling, Cause.REQUESTED)

@@ -347,7 +347,7 @@ class PlanRunner:
             rows = self._journal.plans.rows(self._digest) if ended else ()
             snapshot = step.ending_snapshot(stepped, {row.move.topic for row in rows})
         except (WrongCluster, AuthenticationFailed):
-            raise
+            raise  # no failed attempt: another one would fail likewise until a person acts
         except ClusterError as error:
             self._memory.learned = self._memory.learned.after_failure(step.slowest_call_ms)
             return self._record_failure(record, fence, error)

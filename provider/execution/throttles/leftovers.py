@@ -280,6 +280,7 @@ def _list_rates(
         if rate.own is not None:
             needed = broker in busy or broker in leased
             yield needed, ExternalThrottle(ThrottleLevel.BROKER, str(broker), side.rate_key, rate.own)
+    # The default of the cluster is the same at each broker.
     inherited = next((rate.inherited for rate in rates.values() if rate.inherited is not None), None)
     if inherited is not None:
         yield bool(moving), ExternalThrottle(ThrottleLevel.ALL_BROKERS, "", side.rate_key, inherited)

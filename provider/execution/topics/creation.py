@@ -257,6 +257,7 @@ def _submit_topic(
             raise
         return None
     journal.audit.record_outcome([entry], Outcome.REFUSED if refused else Outcome.DONE, str(refused or ""))
+    # A broker repeats what it forwards to the controller: the topic that exists may be the one that was just created.
     exists = refused is not None and refused.code == _EXISTS and _is_as_requested(cluster, wanted, assignments)
     return None if exists else refused
 

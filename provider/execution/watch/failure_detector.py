@@ -515,6 +515,7 @@ def report_broker(context: ClusterContext, broker: int, *, reason: str = "") -> 
     if refusal:
         raise RequestError(f"Broker {broker} was not reported as failed: {refusal}.")
     read = read_failures(journal)
+    # A millisecond later: a heal that was stepped just now must count as older than the report.
     newly = {broker: now_ms + 1}
     healed = find_healed_brokers(journal, view, read, now_ms=now_ms, settings=context.settings, newly_reported_ms=newly)
     if broker in healed.handled:

@@ -81,6 +81,7 @@ class ClusterLease:
                 return standby
         if self._write(journal, TTL_MS, polled=False):
             return None
+        # Another watch has taken it at the same moment.
         row = self._read(journal)
         owner = self._owner if row is None else row.value.owner
         return Standby(owner, journal.now_ms() + TTL_MS, _SOON_S)

@@ -53,6 +53,7 @@ class PlanTable:
     def unfinished(self, *, or_cancelled: bool = False) -> list[PlanRecord]:
         """Return the plans that have not ended, and with `or_cancelled` all that a user cancelled; the oldest first."""
         known, viewed = self._known, self._viewed()
+        # A view has the versions alone: the rows are read again once one of them differs.
         if viewed is None or set(viewed) != {(record.digest, record.revision, record.published_ms) for record in known}:
             rows = self._read(sa.union_all(*select_polled(self.database.cluster_id, *_COLUMNS)))
             self._known = known = sorted(rows, key=lambda record: (record.published_ms, record.digest))
@@ -85,6 +86,7 @@ class PlanTable:
         """Store a plan that is published, or was proposed before; return False if it was published before."""
         values = _values(record) | {"listed_ms": record.published_ms, **_times(record.status, now_ms(), now_ms())}
         with self.database.write_transaction() as connection:
+            # A proposal has a row already, with its approval: publishing it fills in the rest.
             proposed = self._is(record.digest) & _plan.c.status.is_(None)
             return connection.execute(sa.update(_plan).where(proposed).values(values)).rowcount > 0 or self._add(values)
 
@@ -92,6 +94,7 @@ class PlanTable:
         """Change columns of a plan; return False, and change nothing, unless it has this revision."""
         begun, ended = (sa.func.coalesce(time, now_ms()) for time in (_plan.c.began_ms, _plan.c.ended_ms))
         values = {**changes, "revision": _plan.c.revision + 1, **_times(changes.get("status"), begun, ended)}
+        # Compared by the statement itself: it cannot overwrite what another process has changed since.
         same = self._is(digest) & _published() & (_plan.c.revision == revision)
         with self.database.write_transaction() as connection:
             return connection.execute(sa.update(_plan).where(same).values(values)).rowcount > 0

@@ -115,6 +115,7 @@ class Views(OneRead[View]):
         """Read a view; None if there are too many rows for one."""
         if time.monotonic() < self._crowded_until_s:
             return None
+        # Taken before the statement: what this thread changes during it ends the view.
         changes, read_s = self.database.changes_here(), time.monotonic()
         with self.database.read_connection() as connection:
             answers = connection.execute(self._query).all()
@@ -145,6 +146,7 @@ class Views(OneRead[View]):
         )
         plans = select_polled(self.database.cluster_id, *versions)
         clock = _select("clock", numbers=(now_ms(), *_NOTHING[1:]))
+        # The clock, MOST rows, and one more, which shows that there are too many.
         return sa.union_all(clock, nodes, rows, *plans).limit(MOST + 2)
 
 

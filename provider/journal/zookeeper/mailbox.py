@@ -167,6 +167,7 @@ class ZkMailbox(OneRead[float]):
         """Delete the unchanged nodes, as specified by `Mailbox.delete`, concurrently, with deep parents left empty."""
         self._here.view = None
         gone, parents = self._delete_each([node for node in nodes if node.version >= 0])
+        # ZooKeeper deletes no node that has children, and other clients may create some below a document.
         for node in parents:
             for below in read_subtree(self, node.path, _BELOW):
                 if below.path != node.path:
