@@ -19,6 +19,7 @@ __all__ = [
     "OPERATIONS",
     "Operation",
     "OperationSpec",
+    "REORDERING_OPERATIONS",
     "TopicPartition",
     "URGENT_OPERATIONS",
 ]
@@ -46,6 +47,7 @@ class Operation(StrEnum):
     DRAIN = "drain"
     FILL = "fill"
     SET_REPLICATION_FACTOR = "set-replication-factor"
+    LEADERS = "leaders"
     APPLY = "apply"
     ROLLBACK = "rollback"
 
@@ -59,6 +61,8 @@ class MoveRule(Enum):
     REQUESTED_FACTOR = auto()
     #: As many replicas as the partition's target.
     TARGET_FACTOR = auto()
+    #: The same replicas, of which another one comes first.
+    SAME_REPLICAS = auto()
     #: Exactly the given target.
     GIVEN_TARGET = auto()
 
@@ -80,6 +84,8 @@ class OperationSpec:
     evens_out: bool = False
     #: It only improves the balance. Partitions that it leaves unchanged are not at risk.
     only_balances: bool = False
+    #: It changes orders alone: no broker joins or leaves the replicas of a partition.
+    only_reorders: bool = False
     #: Its moves are given, not searched: they may touch even partitions that the options exclude.
     is_given: bool = False
     #: It repairs or restores, and does not wait for a maintenance window.
@@ -109,6 +115,12 @@ OPERATIONS: Mapping[str, OperationSpec] = {
     Operation.SET_REPLICATION_FACTOR: OperationSpec(
         'options: {"replication_factor": 3, "topics": ["orders"]}', MoveRule.REQUESTED_FACTOR
     ),
+    Operation.LEADERS: OperationSpec(
+        "make the leaders even by the order of each partition's replicas; nothing is copied",
+        MoveRule.SAME_REPLICAS,
+        only_balances=True,
+        only_reorders=True,
+    ),
     Operation.APPLY: OperationSpec(
         'options: {"reassignment": {"version": 1, "partitions": [...]}}', MoveRule.GIVEN_TARGET, is_given=True
     ),
@@ -118,6 +130,7 @@ OPERATIONS: Mapping[str, OperationSpec] = {
 }
 EVEN_OPERATIONS = frozenset(name for name, spec in OPERATIONS.items() if spec.evens_out)
 BALANCING_OPERATIONS = frozenset(name for name, spec in OPERATIONS.items() if spec.only_balances)
+REORDERING_OPERATIONS = frozenset(name for name, spec in OPERATIONS.items() if spec.only_reorders)
 GIVEN_OPERATIONS = frozenset(name for name, spec in OPERATIONS.items() if spec.is_given)
 URGENT_OPERATIONS = frozenset(name for name, spec in OPERATIONS.items() if spec.is_urgent)
 

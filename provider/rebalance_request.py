@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 #: The operations of a rebalance, as named in its form.
-REBALANCE_OPERATIONS = ("rebalance", "expand", "drain", "set-replication-factor")
+REBALANCE_OPERATIONS = ("rebalance", "expand", "drain", "set-replication-factor", "leaders")
 
 #: The fields of the form that define the plan.
 REQUEST_FIELDS = ("operation", "brokers", *GIVEN_OPTIONS)

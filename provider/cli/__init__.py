@@ -12,7 +12,7 @@ function is imported when the verb is called::
     show.py        status, health, partitions, plans, show, audit
     manage.py      verify, throttle, abandon
     throttles.py   throttles
-    plan.py        plan heal, fill, rebalance, expand, drain, set-replication-factor
+    plan.py        plan heal, fill, rebalance, expand, drain, set-replication-factor, leaders
     execute.py     apply, resume                        cancel.py    cancel
     requests.py    queue, requests, signal              document_facts.py  the documents, as status prints them
     documents.py   the other documents, watch, pending; journal copy, pair, archive
@@ -686,6 +686,12 @@ _PLANNING_VERBS = (
             "plan set-replication-factor --topics orders --factor 3",
             "plan set-replication-factor --topics 'logs-.*' --factor 2",
         ),
+    ),
+    _PlanningVerb(
+        Operation.LEADERS,
+        "Make the leaders even, by the order of replicas alone",
+        "plan.plan_leaders",
+        ("plan leaders --file leaders.json", "plan leaders --topics orders"),
     ),
 )
 

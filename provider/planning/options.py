@@ -9,12 +9,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from kafka_steward.assignment import BALANCING_OPERATIONS, EVEN_OPERATIONS, OPERATIONS, Operation
+from kafka_steward.assignment import BALANCING_OPERATIONS, EVEN_OPERATIONS, OPERATIONS, REORDERING_OPERATIONS, Operation
 from kafka_steward.errors import PlanError
 from kafka_steward.service_topics import INTERNAL_TOPICS, SERVICE_TOPICS, matches_any, split_topics
 from kafka_steward.value_parsing import Option
 
 _SETS_FACTOR = frozenset({Operation.SET_REPLICATION_FACTOR})
+_PLACES_REPLICAS = frozenset(OPERATIONS) - REORDERING_OPERATIONS
 #: The options without which an operation cannot be planned.
 REQUIRED: Mapping[Operation, tuple[str, ...]] = {
     Operation.SET_REPLICATION_FACTOR: ("replication_factor", "topics"),
@@ -92,13 +93,19 @@ class Options:
         flag="--exclude",
     )
     exclude_brokers: tuple[int, ...] = _declare_option(
-        (), "Ids of brokers that must not receive a replica.", items=int, section=_FIRST, flag="--exclude-brokers"
+        (),
+        "Ids of brokers that must not receive a replica.",
+        items=int,
+        of=_PLACES_REPLICAS,
+        section=_FIRST,
+        flag="--exclude-brokers",
     )
-    rack_aware: bool = _declare_option(True, "Spread replicas over the racks.", section=_GOALS)
+    rack_aware: bool = _declare_option(True, "Spread replicas over the racks.", of=_PLACES_REPLICAS, section=_GOALS)
     rackless: str = _declare_option(
         "free",
         "Brokers without a rack. free: a fair share, and no partition is spread worse. own-rack: each a rack.",
         choices=("free", "own-rack"),
+        of=_PLACES_REPLICAS,
         section=_GOALS,
     )
     #: The number of replicas is balanced also per topic.

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_steward.assignment import EVEN_OPERATIONS, Operation, name_brokers
+from kafka_steward.assignment import EVEN_OPERATIONS, REORDERING_OPERATIONS, Operation, name_brokers
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.checker.certificate import MAX_EXACT_CELLS, find_prices
 from kafka_steward.planning.checker.constraints import build_outcome
@@ -52,6 +52,7 @@ from kafka_steward.planning.solver.fill_missing import (
     views_of_others,
 )
 from kafka_steward.planning.solver.flow import Infeasible
+from kafka_steward.planning.solver.orders import even_out_leaders
 from kafka_steward.planning.solver.plan_rows import MOVES, brokers_without_room, order_plan, planned_moves
 from kafka_steward.planning.solver.problem import (
     Brokers,
@@ -173,9 +174,10 @@ class PlanningJob:
         """
         requested = find_operation(operation)
         known = set(pc.unique(snapshot.partitions.column("topic")).to_pylist())
-        spared = spared_brokers(snapshot.brokers, snapshot.partitions) if requested is not Operation.APPLY else []
-        chosen = Options.of(requested, options).with_excluded([*cordoned_brokers(snapshot.brokers), *spared])
-        chosen = chosen.with_topics(known, requested)
+        places, given = requested not in REORDERING_OPERATIONS, requested is Operation.APPLY
+        spared = spared_brokers(snapshot.brokers, snapshot.partitions) if places and not given else []
+        closed = [*cordoned_brokers(snapshot.brokers), *spared] if places else []
+        chosen = Options.of(requested, options).with_excluded(closed).with_topics(known, requested)
         named = {*chosen.topics, *chosen.named_topics}
         if chosen.reassignment:
             named = {name.topic for name in parse_reassignment(chosen.reassignment)}
@@ -191,6 +193,8 @@ class PlanningJob:
 
     def boundaries(self, partitions: pa.Table, shard_rows: int) -> list[str]:
         """Return the shard boundaries; there are none if all partitions have to be planned as one."""
+        if self.operation in REORDERING_OPERATIONS:
+            return []
         scarce = has_scarce_racks(self.brokers, _largest_factor(partitions))
         one_flow = scarce or not is_shardable(self.operation, self.options, len(partitions))
         if self.operation in EVEN_OPERATIONS and one_flow and self.options.balance != "racks":
@@ -439,6 +443,8 @@ def _solve_shard(problem: Problem, part: Part | None) -> CandidatePlan:
 def _solve_by_operation(problem: Problem, others: OtherShards | None) -> CandidatePlan:
     if problem.operation is Operation.APPLY:
         return apply_reassignment(problem)
+    if problem.operation is Operation.LEADERS:
+        return even_out_leaders(problem)
     if problem.operation not in EVEN_OPERATIONS:
         return fill_missing(problem, others)
     if problem.options.balance == "racks":
@@ -451,6 +457,9 @@ def _solve_by_operation(problem: Problem, others: OtherShards | None) -> Candida
 
 def _find_shard_prices(job: PlanningJob, candidate: CandidatePlan, table: pa.Table, moves: pa.Table) -> list[int]:
     """Return prices that prove an even placement minimal; empty without such prices, or if the search takes long."""
+    if candidate.leader_prices is not None:
+        proven: list[int] = candidate.leader_prices[job.brokers.usable].tolist()
+        return proven
     cells = len(candidate.rows.topics) * len(job.brokers) ** 2
     # Prices prove only plans that make everything even.
     if job.options.leaves_uneven or job.operation not in EVEN_OPERATIONS or cells > MAX_EXACT_CELLS:

@@ -307,7 +307,7 @@ MISFIT = (
     "The field {} is only for {}, and the operation is {}; leave the field empty, or change the operation."
 ).format
 NO_BUDGET = MISFIT("max_moves or max_bytes", "rebalance, expand, drain", FACTOR)
-OPERATIONS = "There is no operation 'shrink'; there are rebalance, expand, drain, set-replication-factor."
+OPERATIONS = "There is no operation 'shrink'; there are rebalance, expand, drain, set-replication-factor, leaders."
 NO_TOPICS = "Name the topics whose replication factor is to be set; .* is all of them."
 UNKNOWN_TOPICS = "No topic has a full name that matches x, y; correct topics."
 OWN = "__consumer_offsets is one of Kafka's own topics; switch internal_topics on."

@@ -310,7 +310,8 @@ def some_outcome() -> PlacementOutcome:
 def assert_pooled(found: PooledExchanges, out: object, pool: object, back: tuple[object, object, object]) -> None:
     assert_array_equal(found.out, np.array(out, np.int8), strict=True)
     assert_array_equal(found.pool, np.array(pool, np.int64), strict=True)
-    for one, expected, kind in zip(found.back, back, (np.int64, np.int64, np.int32), strict=True):
+    exchanges = (found.back.start, found.back.end, found.back.worth)
+    for one, expected, kind in zip(exchanges, back, (np.int64, np.int64, np.int32), strict=True):
         assert_array_equal(one, np.array(expected, kind), strict=True)
 
 
@@ -396,8 +397,8 @@ def outcome_after(snapshot: SnapshotFolder, plan: PlanFolder) -> PlacementOutcom
 
 def open_by_pairs(outcome: PlacementOutcome, price: Ints) -> list[str]:
     """The topics that are open in the picture that forgets nothing."""
-    every = np.arange(len(outcome.topics))
-    worse = certificate._improvable_topics(outcome, exact_exchanges(outcome), every, price.astype(np.int32))
+    steps = certificate._cell_step_costs(outcome, np.arange(len(outcome.topics)))
+    worse = certificate.improvable_topics(steps, exact_exchanges(outcome), price.astype(np.int32))
     return [outcome.topics[topic] for topic in np.flatnonzero(worse)]
 
 

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from kafka_steward.assignment import BALANCING_OPERATIONS, EVEN_OPERATIONS, OPERATIONS, Move, Operation
+from kafka_steward.assignment import (
+    BALANCING_OPERATIONS,
+    EVEN_OPERATIONS,
+    OPERATIONS,
+    REORDERING_OPERATIONS,
+    Move,
+    Operation,
+)
 from kafka_steward.errors import PlanError
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import (
@@ -59,8 +66,10 @@ NEEDED: dict[Operation, dict[str, Any]] = {
     Operation.SET_REPLICATION_FACTOR: {"replication_factor": 3, "topics": ["t", "u", "w"]},
     Operation.APPLY: {"reassignment": GIVEN},
 }
-#: Options that an operation takes and that change nothing: a reassignment is applied as it was given.
+#: Options that an operation takes and that change nothing: a reassignment is applied as it was given, and an order is
+#: changed without a copy.
 IDLE = {("apply", option) for option in ("include", "named_topics", "exclude", "pin", "rackless", "rack_aware")}
+IDLE |= {("leaders", option) for option in ("max_in_per_broker", "max_out_per_broker", "throttle")}
 
 
 @dataclass(frozen=True)
@@ -100,8 +109,11 @@ def cases() -> Iterator[Case]:
         barred: dict[str, Any] = {"exclude_brokers": [2]}
         service = {} if operation in BALANCING_OPERATIONS else {"service_topics": ["[tu]"]}
         others = service if operation in EVEN_OPERATIONS else {**barred, **service}
-        yield Case(operation, {**needed, **order, **others, "rackless": "own-rack", "exclude": ["w"]})
-        some = {"max_out_per_broker": 1, "rack_aware": False, "include": ["t", "[uv]", "__.*"], "named_topics": ["w"]}
+        others, racks = {**others, "rackless": "own-rack"}, {"rack_aware": False}
+        if operation in REORDERING_OPERATIONS:
+            others = racks = {}
+        yield Case(operation, {**needed, **order, **others, "exclude": ["w"]})
+        some = {"max_out_per_broker": 1, **racks, "include": ["t", "[uv]", "__.*"], "named_topics": ["w"]}
         some["pin"] = [f"{topic}-{number}" for topic in "tu" for number in range(1, 9, 2)]
         yield Case(
             operation, {**needed, **some, **({"internal_topics": True} if operation in BALANCING_OPERATIONS else {})}
@@ -125,7 +137,7 @@ CASES = list(cases())
 CUT = [
     case
     for case in CASES
-    if case.operation not in EVEN_OPERATIONS
+    if case.operation not in EVEN_OPERATIONS | REORDERING_OPERATIONS
     or is_shardable(case.operation, Options.of(case.operation, case.options), partitions=60)
 ]
 #: What Spark may be told of tasks and batches, which a plan must not depend on.

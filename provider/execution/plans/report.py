@@ -73,6 +73,9 @@ REASONS_TO_LEAVE = {
         "a live replica of it is out of sync, and a move would wait for it; look for a throttle that somebody left "
         "(doctor), a failed log directory or another fault of its broker, and make another plan when it is in sync"
     ),
+    "no_candidate": (
+        "none of its replicas on a usable broker is in sync, and so none may lead it; make another plan when one is"
+    ),
     "pinned": "the option pin keeps it as it is",
     "excluded": "the plan leaves out its topic, by include, exclude, internal_topics or service_topics",
 }
@@ -89,6 +92,7 @@ _HELD = {
     "out_of_sync": "a live replica of it is out of sync",
     "all_replicas_lost": "no replica of it is live",
     "no_leader": "it has no leader",
+    "no_candidate": "no replica of it may lead",
 }
 
 

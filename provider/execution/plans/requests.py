@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from kafka_steward.assignment import (
+    EVEN_OPERATIONS,
     Assignment,
     Operation,
     TopicPartition,
@@ -54,7 +55,7 @@ def planner_options(
     if operation is Operation.SET_REPLICATION_FACTOR:
         patterns = {"include", "exclude"}  # whose topics are named
         return {**{name: value for name, value in options.items() if name not in patterns}, "topics": topics}
-    if scheduled and not (options.get("max_moves") or options.get("max_bytes")):
+    if scheduled and operation in EVEN_OPERATIONS and not (options.get("max_moves") or options.get("max_bytes")):
         options["max_bytes"] = max(1, int(_total_replica_bytes(snapshot) * SCHEDULED_SHARE))
     return options
 

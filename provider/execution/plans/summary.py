@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from kafka_steward.assignment import (
     EVEN_OPERATIONS,
+    REORDERING_OPERATIONS,
     Assignment,
     Move,
     MoveReason,
@@ -232,13 +233,20 @@ def _cost_rows(
     racks = proof.get("rack_violations") or {}
     if not plan.moves and proof.get("replicas_moved") == 0:
         return [("replicas moved", "none: there is nothing to move")]
+    changes = f"{proof.get('leader_changes')}"
+    if proof.get("operation") in REORDERING_OPERATIONS:
+        return [
+            ("replicas moved", "none: only the order of replicas changes"),
+            ("partitions touched", f"{len(plan.moves)} of {proof.get('partitions')}"),
+            ("preferred leaders that change", f"{changes} (no plan that makes them as even can change fewer)"),
+        ]
     return [
         ("replicas moved", f"{proof.get('replicas_moved')} (no plan can move fewer than {proof.get('lower_bound')})"),
         *_drained_row(plan, snapshot),
         *_frontier_rows(proof),
         ("bytes copied", _size_text(plan, snapshot)),
         ("partitions touched", f"{len(plan.moves)} of {proof.get('partitions')}"),
-        ("preferred leaders that change", f"{proof.get('leader_changes')}"),
+        ("preferred leaders that change", changes),
         ("predicted duration", _predicted_duration(plan, stricter)),
         ("partitions not spread over the racks", f"{racks.get('before', 0)} before, {racks.get('after', 0)} after"),
     ]
@@ -555,6 +563,8 @@ def make_approval_request(
     size = _size_text(plan, snapshot)
     what = " ".join(filter(None, (operation, _subject_brokers(operation, plan, snapshot))))
     cost = f"move {replicas} {'replica' if replicas == 1 else 'replicas'}, {size}"
+    if operation in REORDERING_OPERATIONS:
+        cost = f"change {counted(proof.get('leader_changes') or 0, 'leader')} and copy nothing"
     head = f"Cluster: connection **{escape_markdown(connection)}**. Requested by {escape_markdown(requested_by)}."
     body = f"{head}\n\n{plan_summary(plan, snapshot, moves_shown=_MOVES, rates=rates, connection=tools)}"
     return ApprovalRequest(f"{connection}: {what}: {cost}?", body)

@@ -87,7 +87,7 @@ def cluster_violations(constraints: BrokerConstraints, totals: ReplicaTotals) ->
 
 def cluster_price_objections(constraints: BrokerConstraints, totals: ReplicaTotals, prices: Ints) -> list[str]:
     """List the reasons why the prices do not fit the brokers' totals; empty if they do."""
-    gain, lose = _step_costs(
+    gain, lose = step_costs(
         totals.placed, constraints.broker_bounds(totals.factors, totals.held), soft=constraints.soft
     )
     problems = []
@@ -104,14 +104,15 @@ def unproven_topics(outcome: PlacementOutcome, prices: Ints) -> list[str]:
         return []
     price = prices.astype(np.int32)
     numbers = np.arange(len(outcome.topics))
-    unproven = numbers[_improvable_topics(outcome, pooled_exchanges(outcome), numbers, price)]
+    steps = _cell_step_costs(outcome, numbers)
+    unproven = numbers[improvable_topics(steps, pooled_exchanges(outcome), price)]
     # The pooled exchanges allow more than there is: the exact ones may prove a topic that the pooled ones do not.
     at_once = max(MAX_EXACT_CELLS // len(price) ** 2, 1)
     left: list[int] = []
     for start in range(0, len(unproven), at_once):
         batch = unproven[start : start + at_once]
         exact = exact_exchanges(_restrict_to_topics(outcome, batch))
-        left += batch[_improvable_topics(outcome, exact, batch, price)].tolist()
+        left += batch[improvable_topics((steps[0][batch], steps[1][batch]), exact, price)].tolist()
     return [outcome.topics[topic] for topic in left]
 
 
@@ -130,14 +131,15 @@ def _restrict_to_topics(outcome: PlacementOutcome, topics: Ints) -> PlacementOut
     )
 
 
-def _improvable_topics(outcome: PlacementOutcome, exchanges: Exchanges, topics: Ints, price: Distances) -> Bools:
+def improvable_topics(steps: tuple[Distances, Distances], exchanges: Exchanges, price: Distances) -> Bools:
     """Return a mask of the topics that have a cycle of negative worth.
 
-    The distances of such a topic shrink for more rounds than a path without a cycle has steps.
+    `steps` are the costs of one more and of one fewer, per topic and broker. The distances of such a topic shrink for
+    more rounds than a path without a cycle has steps.
     """
-    gain, lose = _cell_step_costs(outcome, topics)
+    gain, lose = steps
     cell = np.zeros_like(gain)
-    moving = np.arange(len(topics))
+    topics = moving = np.arange(len(gain))
     for _ in price:
         market = (cell + price + gain).min(axis=1, keepdims=True)
         # Without a cycle no distance is that small, and much smaller distances would overflow 32 bits.
@@ -146,7 +148,7 @@ def _improvable_topics(outcome: PlacementOutcome, exchanges: Exchanges, topics: 
         shrinks = ((relaxed < cell) | (relaxed == -FAR)).any(axis=1)
         moving, exchanges = moving[shrinks], exchanges.restrict_to_topics(np.flatnonzero(shrinks))
         cell, gain, lose = relaxed[shrinks], gain[shrinks], lose[shrinks]
-    return np.isin(np.arange(len(topics)), moving)
+    return np.isin(topics, moving)
 
 
 def find_prices(outcome: PlacementOutcome) -> Ints | None:
@@ -167,7 +169,7 @@ def _prices_from_exchanges(outcome: PlacementOutcome, exchanges: Exchanges) -> I
     """
     gain, lose = _cell_step_costs(outcome, np.arange(len(outcome.topics)))
     total = outcome.placed.sum(axis=0)
-    broker_gain, broker_lose = _step_costs(total, outcome.broker_bounds, soft=outcome.constraints.soft)
+    broker_gain, broker_lose = step_costs(total, outcome.broker_bounds, soft=outcome.constraints.soft)
     cell, broker, market = np.zeros_like(gain), np.zeros_like(broker_gain), np.int32(0)
     # A shortest path without a cycle visits no cell twice. Paths may start at the brokers too.
     for _ in range(min(cell.size + broker.size, _MAX_ROUNDS)):
@@ -185,10 +187,10 @@ def _prices_from_exchanges(outcome: PlacementOutcome, exchanges: Exchanges) -> I
 
 def _cell_step_costs(outcome: PlacementOutcome, topics: Ints) -> tuple[Distances, Distances]:
     low, high = (bound[topics] for bound in outcome.cell_bounds)
-    return _step_costs(outcome.cell_counts[topics], (low, high), soft=outcome.constraints.soft)
+    return step_costs(outcome.cell_counts[topics], (low, high), soft=outcome.constraints.soft)
 
 
-def _step_costs(count: Ints, bounds: tuple[Ints, Ints], *, soft: bool) -> tuple[Distances, Distances]:
+def step_costs(count: Ints, bounds: tuple[Ints, Ints], *, soft: bool) -> tuple[Distances, Distances]:
     """Return the costs of one replica more and of one replica fewer. A step within the bounds costs nothing.
 
     A step out of the bounds is forbidden (`FAR`). If `soft`, it costs `_STEP` instead, and a step back towards the
@@ -220,36 +222,57 @@ class ExactExchanges:
 
 
 @dataclass(frozen=True)
+class ListedExchanges:
+    """Exchanges one by one: the cell that a unit leaves, the cell that it enters, and the worth.
+
+    A cell is topic * `width` + broker, where `width` is the number of brokers.
+    """
+
+    start: Ints
+    end: Ints
+    worth: npt.NDArray[np.int32]
+    width: int
+
+    def relax_distances(self, cell: Distances) -> Distances:
+        """Return the distances after one more exchange."""
+        relaxed = cell.ravel().copy()
+        np.minimum.at(relaxed, self.end, cell.ravel()[self.start] + self.worth)
+        return relaxed.reshape(cell.shape)
+
+    def restrict_to_topics(self, topics: Ints) -> ListedExchanges:
+        """Return the exchanges of some topics, which must be in ascending order."""
+        mine = np.isin(self.start // self.width, topics)
+        start, end = (
+            np.searchsorted(topics, at[mine] // self.width) * self.width + at[mine] % self.width
+            for at in (self.start, self.end)
+        )
+        return ListedExchanges(start, end, self.worth[mine], self.width)
+
+
+@dataclass(frozen=True)
 class PooledExchanges:
     """The worth of giving a unit to a pool, per topic, broker and pool; and exchanges back to brokers that have data.
 
-    `pool` is the pool that each broker draws from, -1 for none. `back` holds the exchanges back: the cell that a unit
-    leaves, the cell that it enters, and the worth. A cell is topic * brokers + broker.
+    `pool` is the pool that each broker draws from, -1 for none.
     """
 
     out: npt.NDArray[np.int8]
     pool: Ints
-    back: tuple[Ints, Ints, npt.NDArray[np.int32]]
+    back: ListedExchanges
 
     def relax_distances(self, cell: Distances) -> Distances:
         """Return the distances after one more exchange."""
         given = np.where(self.out == _NONE, FAR, cell[:, :, None] + self.out).min(axis=1)
         drawn = np.where(self.pool < 0, FAR, given[:, self.pool])
-        relaxed: Distances = np.minimum(cell, drawn).ravel()
-        start, end, worth = self.back
-        np.minimum.at(relaxed, end, cell.ravel()[start] + worth)
-        return relaxed.reshape(cell.shape)
+        relaxed: Distances = np.minimum(drawn, self.back.relax_distances(cell))
+        return relaxed
 
     def restrict_to_topics(self, topics: Ints) -> PooledExchanges:
         """Return the exchanges of some topics, which must be in ascending order."""
-        width = self.out.shape[1]
-        start, end, worth = self.back
-        mine = np.isin(start // width, topics)
-        start, end = (np.searchsorted(topics, at // width) * width + at % width for at in (start[mine], end[mine]))
-        return PooledExchanges(self.out[topics], self.pool, (start, end, worth[mine]))
+        return PooledExchanges(self.out[topics], self.pool, self.back.restrict_to_topics(topics))
 
 
-Exchanges = ExactExchanges | PooledExchanges
+Exchanges = ExactExchanges | PooledExchanges | ListedExchanges
 
 
 def exact_exchanges(outcome: PlacementOutcome) -> ExactExchanges:
@@ -282,7 +305,7 @@ def pooled_exchanges(outcome: PlacementOutcome) -> PooledExchanges:
     return PooledExchanges(out, draws, _find_return_exchanges(outcome))
 
 
-def _find_return_exchanges(outcome: PlacementOutcome) -> tuple[Ints, Ints, npt.NDArray[np.int32]]:
+def _find_return_exchanges(outcome: PlacementOutcome) -> ListedExchanges:
     """Return the exchanges that give a partition back a replica which the plan takes from it, without copying data."""
     width = len(outcome.rack)
     lost = outcome.held & ~outcome.placed
@@ -294,7 +317,7 @@ def _find_return_exchanges(outcome: PlacementOutcome) -> tuple[Ints, Ints, npt.N
     row, leaving, entering = row[allowed], leaving[allowed], entering[allowed]
     first = outcome.topic[row] * width
     worth = np.where(outcome.held[row, leaving], 0, -1).astype(np.int32)
-    return first + leaving, first + entering, worth
+    return ListedExchanges(first + leaving, first + entering, worth, width)
 
 
 def _rack_allowed_brokers(outcome: PlacementOutcome, row: Ints, leaving: Ints) -> Bools:

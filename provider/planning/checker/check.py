@@ -35,14 +35,15 @@ from kafka_steward.planning.checker.constraints import (
     build_outcome,
     exact_capacities,
 )
+from kafka_steward.planning.checker.leader_prices import LeaderFindings, check_leaders, leader_price_objections
 from kafka_steward.planning.checker.leaders import (
     LeaderCounts,
     LeftExchanges,
     cluster_leader_problems,
     count_leaders,
     count_planned_pairs,
+    leaders_by_topic,
     left_exchanges,
-    replicas_by_topic,
     topic_leader_problems,
 )
 from kafka_steward.planning.checker.room import NO_LIMIT, RoomLeft, room_left, room_problems
@@ -93,6 +94,7 @@ class Findings:
     loads: DiskLoads
     evenness: EvennessFindings | None
     counts: LeaderCounts = field(default_factory=lambda: LeaderCounts({}, {}, {}))
+    led: LeaderFindings | None = None
 
 
 def combine_findings(parts: Sequence[Any]) -> Any:
@@ -142,7 +144,7 @@ def _count_left_exchanges(
     parts = []
     for partitions, rows in _parts_of_topics(snapshot.partitions, plan.rows):
         context = build_context(snapshot.brokers, partitions, plan.proof, room)
-        parts.append((replicas_by_topic(moves_from_rows(rows), context), context))
+        parts.append((leaders_by_topic(moves_from_rows(rows), context), context))
     pairs: Counter[Assignment] = Counter()
     for topics, _ in parts:
         pairs.update(count_planned_pairs(topics))
@@ -195,7 +197,8 @@ def check_topics(
         promises_evenness(proof) and not twice and all(move.topic_partition in context.partitions for move in moves)
     )
     evenness = check_evenness(brokers, touchable_partitions(context, partitions), rows, proof) if checkable else None
-    after = replicas_by_topic(moves, context)
+    after = leaders_by_topic(moves, context)
+    prices = prices_by_broker(brokers, proof) if proof.get("operation") == Operation.LEADERS.value else None
     alike = len(set(exact_capacities(brokers["capacity"].to_pylist()))) <= 1
     problems += topic_leader_problems(after, context, alike=alike)
     return Findings(
@@ -206,6 +209,7 @@ def check_topics(
         loads=disk_loads(context, moves),
         evenness=evenness,
         counts=count_leaders(after),
+        led=None if prices is None else check_leaders(after, context, prices),
     )
 
 
@@ -219,6 +223,9 @@ def verdict(brokers: pa.Table, proof: Mapping[str, Any], findings: Findings) -> 
     for name, value in (("max_moves", findings.moved), ("max_bytes", findings.moved_bytes)):
         if options.get(name) and value > options[name]:
             problems.append(f"The plan moves {value}, beyond {name} = {options[name]}.")
+    if proof.get("operation") == Operation.LEADERS.value:
+        context = build_context(brokers, SNAPSHOT_PARTITIONS.empty_table(), proof)
+        return PlanVerdict(not problems, problems, tuple(_leader_questions(context, brokers, findings)))
     if proof.get("operation") not in EVEN_OPERATIONS:
         return PlanVerdict(not problems, problems)
     if options.get("balance") == "bytes":
@@ -228,6 +235,22 @@ def verdict(brokers: pa.Table, proof: Mapping[str, Any], findings: Findings) -> 
     if findings.evenness is None:
         return PlanVerdict(not problems, problems)
     return _evenness_verdict(brokers, proof, problems, findings.evenness)
+
+
+def _leader_questions(context: CheckContext, brokers: pa.Table, findings: Findings) -> Iterator[str]:
+    """Yield why a plan for even leaders is not proven to change the fewest."""
+    prices = prices_by_broker(brokers, context.proof)
+    if findings.counts.planned and (findings.led is None or prices is None):
+        yield "The proof has no price for every broker: nothing was proven."
+    elif findings.led is not None and prices is not None and findings.led.led:
+        yield from leader_price_objections(context, findings.led, prices)
+
+
+def prices_by_broker(brokers: pa.Table, proof: Mapping[str, Any]) -> dict[int, int] | None:
+    """Return the proof's price of each usable broker; None if one is missing or no whole number."""
+    constraints = BrokerConstraints.of(brokers, proof.get("options") or {})
+    prices = prices_in_proof(constraints, proof)
+    return None if prices is None else dict(zip(constraints.ids.tolist(), prices, strict=True))
 
 
 def _evenness_verdict(

@@ -9,13 +9,13 @@ of one partition would still improve.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
-from typing import Any
+from typing import Any, NamedTuple
 
-from kafka_steward.assignment import EVEN_OPERATIONS, Assignment, Move
+from kafka_steward.assignment import EVEN_OPERATIONS, Assignment, Move, Operation
 from kafka_steward.planning.checker.rules import CheckContext, hold_reasons
 
 #: The words of `leader_evenness` for which brokers have equal shares of each topic, and of all topics together.
@@ -37,28 +37,40 @@ class LeaderCounts:
     pairs: dict[str, int]
 
 
-def replicas_by_topic(moves: Sequence[Move], context: CheckContext) -> dict[str, list[tuple[Assignment, bool]]]:
-    """Return each topic's assignments after the plan, each with a flag for partitions that the plan may touch."""
+class Led(NamedTuple):
+    """A partition: its replicas after the plan, whether the plan may touch it, and the brokers that share its lead."""
+
+    replicas: Assignment
+    planned: bool
+    candidates: Collection[int]
+    leader_before: int
+
+
+#: The partitions of each topic.
+LedTopics = Mapping[str, Sequence[Led]]
+
+
+def leaders_by_topic(moves: Sequence[Move], context: CheckContext) -> LedTopics:
+    """Return each topic's partitions after the plan."""
     new = {move.topic_partition: move.after for move in moves}
-    by_topic: dict[str, list[tuple[Assignment, bool]]] = defaultdict(list)
+    by_topic: dict[str, list[Led]] = defaultdict(list)
     for name, part in context.partitions.items():
-        by_topic[name.topic].append((new.get(name, part.replicas), not hold_reasons(name, context)))
+        after, planned = new.get(name) or part.replicas, not hold_reasons(name, context)
+        by_topic[name.topic].append(Led(after, planned, context.leader_candidates(part, after), part.replicas[0]))
     return by_topic
 
 
-def count_leaders(topics: Mapping[str, list[tuple[Assignment, bool]]]) -> LeaderCounts:
+def count_leaders(topics: LedTopics) -> LeaderCounts:
     """Return the counts of some topics."""
-    rows = [row for parts in topics.values() for row in parts if row[0]]
+    rows = [led for parts in topics.values() for led in parts]
     return LeaderCounts(
-        led=dict(Counter(str(replicas[0]) for replicas, _ in rows)),
-        planned=dict(Counter(str(replicas[0]) for replicas, planned in rows if planned)),
-        pairs=dict(Counter(f"{replicas[0]} {replicas[1]}" for replicas, _ in rows if len(replicas) > 1)),
+        led=dict(Counter(str(led.replicas[0]) for led in rows)),
+        planned=dict(Counter(str(led.replicas[0]) for led in rows if led.planned)),
+        pairs=dict(Counter(f"{led.replicas[0]} {led.replicas[1]}" for led in rows if len(led.replicas) > 1)),
     )
 
 
-def topic_leader_problems(
-    topics: Mapping[str, list[tuple[Assignment, bool]]], context: CheckContext, *, alike: bool
-) -> Iterator[str]:
+def topic_leader_problems(topics: LedTopics, context: CheckContext, *, alike: bool) -> Iterator[str]:
     """Yield a problem for each topic that is led less evenly than the proof says.
 
     `alike` says whether all brokers have the same capacity.
@@ -70,9 +82,9 @@ def topic_leader_problems(
         yield f"The proof's leader_evenness {word!r} is unknown; there are {', '.join(_KNOWN)}."
         return
     for topic, parts in topics.items():
-        planned = [replicas for replicas, touched in parts if touched and replicas]
+        planned = [led for led in parts if led.planned]
         bounds = _topic_bounds(planned, context, even=word in _EVEN_TOPICS, alike=alike)
-        led = Counter(replicas[0] for replicas in planned)
+        led = Counter(part.replicas[0] for part in planned)
         for broker, (low, high) in bounds.items():
             if not low <= led[broker] <= high:
                 yield (
@@ -84,17 +96,13 @@ def topic_leader_problems(
 
 
 def _topic_bounds(
-    planned: Sequence[Assignment], context: CheckContext, *, even: bool, alike: bool
+    planned: Sequence[Led], context: CheckContext, *, even: bool, alike: bool
 ) -> dict[int, tuple[int, int]]:
     """Return the fewest and most leaders per broker: equal shares, or shares by the replicas that each broker holds."""
-    equal = _equal_shares(len(planned), context)
+    equal = equal_shares(len(planned), context)
     if even:
         return equal
-    share: dict[int, Fraction] = dict.fromkeys(equal, Fraction(0))
-    for replicas in planned:
-        for broker in replicas:
-            share[broker] = share.get(broker, Fraction(0)) + Fraction(1, len(replicas))
-    held = {broker: (floor(part), ceil(part)) for broker, part in share.items()}
+    held = round_shares({**dict.fromkeys(equal, Fraction(0)), **shares_of_leaders(planned)})
     if not alike:
         return held
     # Among brokers of equal capacity, an equal share counts as even whatever replicas they hold.
@@ -104,7 +112,21 @@ def _topic_bounds(
     }
 
 
-def _equal_shares(count: int, context: CheckContext) -> dict[int, tuple[int, int]]:
+def shares_of_leaders(parts: Iterable[Led]) -> dict[int, Fraction]:
+    """Return how many partitions each broker leads if the candidates of each partition share it equally."""
+    degree = Counter((broker, len(part.candidates)) for part in parts for broker in part.candidates)
+    share = defaultdict[int, Fraction](Fraction)
+    for (broker, count), times in degree.items():
+        share[broker] += Fraction(times, count)
+    return dict(share)
+
+
+def round_shares(share: Mapping[int, Fraction]) -> dict[int, tuple[int, int]]:
+    """Return the floor and the ceiling of each share."""
+    return {broker: (floor(part), ceil(part)) for broker, part in share.items()}
+
+
+def equal_shares(count: int, context: CheckContext) -> dict[int, tuple[int, int]]:
     """Return the fewest and most of `count` leaders per usable broker; brokers that receive nothing may lead none."""
     sharing = max(len(context.receivers), 1)
     return {
@@ -140,11 +162,14 @@ def _level_problems(context: CheckContext, counts: LeaderCounts) -> Iterator[str
     word, options = context.proof.get("leader_evenness"), context.options
     # A budget may leave even leaders to later plans.
     unbounded = not options.get("max_moves") and not options.get("max_bytes")
-    promised = unbounded and options.get("balance") == "replicas" and context.operation in EVEN_OPERATIONS
+    promised = unbounded and (
+        context.operation == Operation.LEADERS.value
+        or (options.get("balance") == "replicas" and context.operation in EVEN_OPERATIONS)
+    )
     if word is None and counts.planned and promised:
         yield "The proof does not say how even leaders are, and its plan is to even them out."
     if word in _EVEN_BROKERS:
-        for broker, (low, high) in _equal_shares(sum(counts.planned.values()), context).items():
+        for broker, (low, high) in equal_shares(sum(counts.planned.values()), context).items():
             led = counts.planned.get(str(broker), 0)
             if not low <= led <= high:
                 yield (
@@ -172,13 +197,14 @@ class LeftExchanges:
         return cls(sum(part.leaders for part in exchanges), max((part.order for part in exchanges), default=0))
 
 
-def count_planned_pairs(topics: Mapping[str, list[tuple[Assignment, bool]]]) -> Counter[Assignment]:
+def count_planned_pairs(topics: LedTopics) -> Counter[Assignment]:
     """Return the number of partitions that a plan may touch for each pair of a leader and the next in line."""
-    return Counter(row[:2] for parts in topics.values() for row, planned in parts if planned and len(row) > 1)
+    rows = (led.replicas for parts in topics.values() for led in parts if led.planned)
+    return Counter(row[:2] for row in rows if len(row) > 1)
 
 
 def left_exchanges(
-    topics: Mapping[str, list[tuple[Assignment, bool]]],
+    topics: LedTopics,
     context: CheckContext,
     led: Mapping[str, int],
     pairs: Mapping[Assignment, int],
@@ -188,11 +214,12 @@ def left_exchanges(
     `led` and `pairs` are the leaders per broker and the pairs next in line of all partitions that the plan may touch.
     """
     leaders, order = 0, 0
-    level = _equal_shares(sum(led.values()), context)
+    level = equal_shares(sum(led.values()), context)
     for parts in topics.values():
-        rows = [replicas for replicas, planned in parts if planned and len(replicas) > 1]
-        in_topic = Counter(replicas[0] for replicas, planned in parts if planned and replicas)
-        equal = _equal_shares(in_topic.total(), context)
+        planned = [part.replicas for part in parts if part.planned]
+        rows = [row for row in planned if len(row) > 1]
+        in_topic = Counter(row[0] for row in planned)
+        equal = equal_shares(in_topic.total(), context)
         for row in rows:
             leaders += any(
                 _leads_better(row[0], later, ((in_topic, equal), ({b: led.get(str(b), 0) for b in row}, level)))

@@ -19,6 +19,7 @@ from kafka_steward.assignment import (
     EVEN_OPERATIONS,
     GIVEN_OPERATIONS,
     OPERATIONS,
+    REORDERING_OPERATIONS,
     Assignment,
     Move,
     MoveReason,
@@ -44,6 +45,7 @@ _STAYS = {
     "no_leader": "it has no leader, so that nothing can be copied from it.",
     "below_min_isr": "it would have fewer replicas than min.insync.replicas, and fewer than it has.",
     "too_few_brokers": "it is to have more replicas than there are brokers for it.",
+    "no_candidate": "no replica of it may lead: none on a usable broker is in sync.",
     "out_of_sync": "a live replica of it is out of sync, for which Kafka would wait.",
     NO_ROOM: "no broker has room for what it lacks.",
 }
@@ -127,8 +129,19 @@ class CheckContext:
     def receivers(self) -> frozenset[int]:
         """The brokers that may receive a replica."""
         # A plan's options name the cordoned brokers, too, but the checker does not rely on that.
+        if self.operation in REORDERING_OPERATIONS:
+            return self.in_use  # nobody receives anything, and cordoned brokers may lead
         excluded = {*self.options.get("exclude_brokers", ()), *self.cordoned}
         return self.in_use - excluded
+
+    def may_lead(self, part: SnapshotPartition) -> frozenset[int]:
+        """Return the brokers that may lead a partition: usable and in sync; its preferred leader may lag."""
+        in_sync = part.isr.union(part.replicas[:1]) if part.isr else frozenset(part.replicas)
+        return self.in_use.intersection(part.replicas) & in_sync - part.offline
+
+    def leader_candidates(self, part: SnapshotPartition, after: Assignment) -> frozenset[int]:
+        """Return the brokers that share the lead of a partition with the replicas `after`."""
+        return self.may_lead(part) if self.operation in REORDERING_OPERATIONS else frozenset(after)
 
     def alive_replicas(self, replicas: Assignment, part: SnapshotPartition) -> Assignment:
         """Return a partition's replicas that are neither lost nor on brokers that have failed.
@@ -190,6 +203,7 @@ def hold_reasons(name: TopicPartition, context: CheckContext) -> list[str]:
         "all_replicas_lost": lost,
         "no_leader": part.leaderless and not lost,
         "too_few_brokers": _lacks_brokers(name, context),
+        "no_candidate": context.operation in REORDERING_OPERATIONS and not context.may_lead(part),
         "out_of_sync": _lags(part, context),
         "below_min_isr": context.operation == Operation.SET_REPLICATION_FACTOR.value
         and bool(below_min_isr_reason(len(part.replicas), count_replicas_due(name, context), part.min_isr)),
@@ -309,7 +323,7 @@ def _check_executable(move: Move, part: SnapshotPartition, context: CheckContext
     for broker in sorted(move.adding - context.receivers):
         state = "cordoned" if broker in context.cordoned else context.state.get(broker, "unknown")
         yield f"broker {broker} may not receive a replica: it is {state} or excluded."
-    if context.operation in GIVEN_OPERATIONS and only_reorders(move.before, move.after):
+    if context.operation in GIVEN_OPERATIONS | REORDERING_OPERATIONS and only_reorders(move.before, move.after):
         return  # Kafka completes it at once, whoever is live.
     if any(context.state.get(broker) in ("failed", "down") for broker in move.after):
         yield "its target keeps a replica on a dead broker, and Kafka would never complete it."
@@ -425,6 +439,15 @@ def _check_target_factor(move: Move, part: SnapshotPartition, context: CheckCont
         yield f"its target has {len(move.after)} replicas; {part.target_rf} are due."
 
 
+def _check_same_replicas(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
+    """Check leaders: the same replicas, of which another one that may lead comes first, before all others."""
+    leader = move.after[:1]
+    if move.after != (*leader, *(broker for broker in part.replicas if broker not in leader)):
+        yield "it does more than let another of its replicas lead."
+    if not context.may_lead(part).issuperset(leader):
+        yield f"broker {leader[0]} may not lead it: it is not usable or not in sync."
+
+
 def _check_given_target(move: Move, _part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     if context.given_targets.get(move.topic_partition) != move.after:
         yield "its target is not the requested one."
@@ -435,6 +458,7 @@ RULES = {
     MoveRule.KEEP_REPLICAS: _check_kept_replicas,
     MoveRule.REQUESTED_FACTOR: _check_requested_factor,
     MoveRule.TARGET_FACTOR: _check_target_factor,
+    MoveRule.SAME_REPLICAS: _check_same_replicas,
     MoveRule.GIVEN_TARGET: _check_given_target,
 }
 

@@ -45,6 +45,7 @@ from kafka_steward.planning.solver.leaders import (
     balanced_leaders,
     leader_bounds,
     order_for_failover,
+    uneven_note,
 )
 from kafka_steward.planning.solver.problem import (
     Bools,
@@ -251,7 +252,7 @@ def balance_with_placement(
     if not placed.within_bounds:
         notes.append(NEAREST_NOTE)
     if evenness != "even":
-        notes.append(f"Leaders are even in the sense {evenness!r}: the replicas allow no more.")
+        notes.append(uneven_note(evenness))
     row, broker = merge_replicas(
         rows, (setup.disposition != Disposition.PLANNED)[rows.row], setup.planned[placed.row], broker
     )

@@ -49,6 +49,8 @@ class CandidatePlan:
     notes: tuple[str, ...] = ()
     #: The name of the bounds that the leaders meet (see `leaders.leader_bounds`); None if they are not to be even.
     leader_evenness: str | None = None
+    #: A price per broker that proves that no leaders as even change fewer; None if it is not the operation's aim.
+    leader_prices: Ints | None = None
 
     @cached_property
     def row_starts(self) -> Ints:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,28 +131,50 @@ def balanced_leaders(topic: Ints, replicas: Replicas, choices: list[LeaderBounds
     Raises Infeasible.
     """
     for bounds in choices:
-        leaders = _leaders_within(topic, replicas, bounds)
-        if leaders is not None:
-            return leaders, bounds.name
+        with suppress(Infeasible):
+            net, chosen, _ = _leader_network(topic, replicas, bounds)
+            return replicas.broker[net.solve()[chosen] > 0], bounds.name
     raise Infeasible
 
 
-def _leaders_within(topic: Ints, replicas: Replicas, bounds: LeaderBounds) -> Ints | None:
+def balanced_leaders_with_prices(
+    topic: Ints, replicas: Replicas, choices: list[LeaderBounds]
+) -> tuple[Ints, str, Ints]:
+    """Return what `balanced_leaders` does, and a price per broker that proves that no such choice changes fewer.
+
+    No replica is new. Raises Infeasible.
+    """
+    for bounds in choices:
+        with suppress(Infeasible):
+            net, chosen, ends = _leader_network(topic, replicas, bounds, change=1)
+            flow, prices = net.solve_with_prices(len(topic) + 1)
+            return replicas.broker[flow[chosen] > 0], bounds.name, prices[ends[-1]] - prices[ends[:-1]]
+    raise Infeasible
+
+
+def _leader_network(
+    topic: Ints, replicas: Replicas, bounds: LeaderBounds, change: int = 0
+) -> tuple[Network, slice, Ints]:
+    """Return the network of leaders, the arcs that choose them, and the nodes of the brokers and the sink.
+
+    A change of leader costs `change`, or else more than any number of leaders without data.
+    """
     net = Network()
     brokers = bounds.broker[0].size
     parts, cells = net.add_nodes(len(topic)), net.add_nodes(bounds.cell[0].size).reshape(-1, brokers)
     ends, sink = net.add_nodes(brokers), net.add_nodes(1)
-    # One change of leader outweighs any number of leaders without data.
-    cost = np.where(replicas.leads, 0, len(topic) + 1) + replicas.added
+    cost = np.where(replicas.leads, 0, change or len(topic) + 1) + replicas.added
     chosen = net.add_arcs(parts[replicas.row], cells[topic[replicas.row], replicas.broker], 1, cost)
     net.add_bounded_arcs(cells, ends, bounds.cell, 0)
     net.add_bounded_arcs(ends, sink, bounds.broker, 0)
     net.add_supply(parts, 1)
     net.add_supply(sink, -len(topic))
-    try:
-        return replicas.broker[net.solve()[chosen] > 0]
-    except Infeasible:
-        return None
+    return net, chosen, np.append(ends, sink)
+
+
+def uneven_note(evenness: str) -> str:
+    """Return the note of a proof about leaders that are not as even as can be."""
+    return f"Leaders are even in the sense {evenness!r}: the replicas allow no more."
 
 
 def order_for_failover(row: Ints, broker: Ints, brokers: int, *, exact: bool) -> Ints:

@@ -282,6 +282,8 @@ class Disposition(IntEnum):
     OUT_OF_SYNC = 9
     #: With the plan's other moves, no broker that may receive it has room for it.
     NO_ROOM = 10
+    #: None of its replicas may lead it: those in sync are not on a usable broker.
+    NO_CANDIDATE = 11
 
     @property
     def reason_word(self) -> str:

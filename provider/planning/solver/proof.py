@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kafka_steward.assignment import EVEN_OPERATIONS, GIVEN_OPERATIONS, Operation, counted
+from kafka_steward.assignment import EVEN_OPERATIONS, GIVEN_OPERATIONS, REORDERING_OPERATIONS, Operation, counted
 from kafka_steward.planning.options import Options
 from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.fair_shares import rack_spread_violated
@@ -448,7 +448,7 @@ def _leader_evenness(measures: Measures, brokers: Brokers) -> str | None:
 
 def _leader_bound(measures: Measures, brokers: Brokers, operation: Operation) -> int:
     """Return the fewest leader changes of any plan with these replicas per topic and broker, and as even."""
-    if operation in GIVEN_OPERATIONS:
+    if operation in GIVEN_OPERATIONS | REORDERING_OPERATIONS:
         return measures.counts["leader_changes"]
     if len(measures.leader_bounds) == 1 and measures.leader_bounds[0] is not None:
         return measures.leader_bounds[0]
