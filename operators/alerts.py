@@ -54,13 +54,13 @@ class SendAlertsOperator(StewardOperator):
         return sentences
 
     def _send_recorded(self, journal: Journal, context: Context) -> list[str]:
-        from kafka_steward.execution.watch.alerts import list_untold, record_told
+        from kafka_steward.execution.watch.alerts import list_unnotified, record_notified
 
         sentences = []
-        for alert in list_untold(journal):
+        for alert in list_unnotified(journal):
             event, facts = _facts_of(alert)
             self._send(context, event, {**facts, "cluster_id": journal.cluster_id})
-            record_told(journal, alert)
+            record_notified(journal, alert)
             sentences.append(facts["sentence"])
         return sentences
 

@@ -92,7 +92,7 @@ def take_task_snapshot(
     """
     from kafka_steward.execution.failures.records import last_racks, read_log_dir_failures
     from kafka_steward.execution.load.look import known_rates
-    from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot
+    from kafka_steward.execution.plans.snapshot import started_moves, take_snapshot
     from kafka_steward.settings import parse_capacities
 
     leave_out_pandas()
@@ -106,7 +106,7 @@ def take_task_snapshot(
             now_ms=now_ms,
             draining=draining,
             targets=targets,
-            begun=begun_moves(opened.journal),
+            begun=started_moves(opened.journal),
             rates=known_rates(opened.journal),
             failed_disks_of=failed if opened.settings.heal_failed_disks else reported.intersection(failed),
             capacities=parse_capacities(opened.settings.capacity),

@@ -22,7 +22,7 @@ from kafka_steward.execution.plans.publishing import publish_plan
 from kafka_steward.execution.plans.resolution import resolve_plan
 from kafka_steward.execution.plans.rollback import is_cancel_unfinished
 from kafka_steward.execution.plans.slot import refuse_taken_slot
-from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot
+from kafka_steward.execution.plans.snapshot import started_moves, take_snapshot
 from kafka_steward.execution.plans.summary import bytes_to_copy_text, not_moved_lines
 from kafka_steward.execution.throttles.rates import ineffective_message
 from kafka_steward.journal.records import MoveState, PlanRecord
@@ -167,7 +167,7 @@ def _create_plan(foreground: Foreground, document: Any) -> tuple[PlanFolder, Sna
     folder = f"{opened.access.workspace}/{opened.cluster.cluster_id}/by-hand/{now_ms}-{uuid.uuid4().hex[:8]}"
     options = settings.planner_options()
     try:
-        begun = begun_moves(opened.journal)
+        begun = started_moves(opened.journal)
         take_snapshot(
             opened.cluster,
             f"{folder}/snapshot",

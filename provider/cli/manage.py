@@ -75,7 +75,7 @@ def _partition_status(
     unmoved = row.state in {MoveState.DROPPED, MoveState.FAILED}
     back = record.rolled_back or (unmoved and record.status is PlanStatus.CANCELLED)
     wanted = row.move.before if back else row.move.after
-    if now.replicas == wanted and back and not (row.may_have_begun or row.state in DONE):
+    if now.replicas == wanted and back and not (row.may_have_started or row.state in DONE):
         return Exit.DONE, f"{BEGINS} {name} had not begun: it was not moved, and has its original replicas."
     if now.replicas == wanted:
         return Exit.DONE, f"{BEGINS} {name} {'was rolled back' if back else 'is completed'}."

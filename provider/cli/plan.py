@@ -35,7 +35,7 @@ from kafka_steward.execution.plans.readiness import check_readiness
 from kafka_steward.execution.plans.report import held_sentence, racks_in_need, racks_sentence
 from kafka_steward.execution.plans.requests import no_op_reason, planner_options
 from kafka_steward.execution.plans.slot import current_plans
-from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot, unknown_racks_message
+from kafka_steward.execution.plans.snapshot import started_moves, take_snapshot, unknown_racks_message
 from kafka_steward.execution.plans.summary import (
     constraint_regressions,
     partitions_in_need,
@@ -316,7 +316,7 @@ def _take_snapshot(opened: ClusterSession, folder: str, inputs: _Inputs) -> None
         now_ms=opened.journal.now_ms(),
         draining=inputs.draining,
         targets=inputs.targets,
-        begun=begun_moves(opened.journal),
+        begun=started_moves(opened.journal),
         rates=known_rates(opened.journal),
         failed_disks_of=inputs.failed_disks_of,
         capacities=parse_capacities(opened.settings.capacity),

@@ -35,7 +35,7 @@ from kafka_steward.execution.load.look import known_rates
 from kafka_steward.execution.moves.directories import check_directories
 from kafka_steward.execution.plans.cancel import send_cancel_signal
 from kafka_steward.execution.plans.lifecycle import find_plan_by_prefix
-from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot
+from kafka_steward.execution.plans.snapshot import started_moves, take_snapshot
 from kafka_steward.execution.plans.summary import bytes_to_copy_text, not_moved_lines
 from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal.kip_documents import CancelRequest, Request
@@ -145,7 +145,7 @@ def _propose_moves(
 ) -> tuple[list[Move], dict[str, Any], list[str], str]:
     """Return the moves, the proof, a clause for each partition that stays although it should not, and the bytes."""
     with TemporaryDirectory(prefix="kafka-steward-") as folder:
-        begun = begun_moves(opened.journal)
+        begun = started_moves(opened.journal)
         take_snapshot(
             opened.cluster,
             folder,

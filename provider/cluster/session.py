@@ -158,11 +158,11 @@ def _check_aws_credentials() -> None:
     from botocore.session import Session as AwsSession  # noqa: PLC0415 - needed for this mechanism only
 
     session = AwsSession()
-    found = (
+    required = (
         ("credentials", session.get_credentials(), "the machine's role"),
         ("region", session.get_config_variable("region"), "AWS_DEFAULT_REGION"),
     )
-    for what, value, such_as in found:
+    for what, value, such_as in required:
         if not value:
             raise SettingError(
                 f"The mechanism AWS_MSK_IAM found no AWS {what} on this machine; configure what any AWS client takes, "
@@ -209,8 +209,8 @@ def _connection_advice(words: str, encrypted: bool) -> str:
             "what listens there does not answer as a Kafka broker without TLS does: set the security protocol to that "
             "of the listener (SASL_PLAINTEXT, SSL or SASL_SSL), or correct the port"
         )
-    other = "" if words else " as a broker, not as a controller of KRaft"
-    return f"check that it runs{other}, and the connection's bootstrap servers and security protocol"
+    no_controller = "" if words else " as a broker, not as a controller of KRaft"
+    return f"check that it runs{no_controller}, and the connection's bootstrap servers and security protocol"
 
 
 def quiet_client_logs() -> None:

@@ -29,7 +29,7 @@ from kafka_steward.journal.store import Journal
 def sweep_external_records(cluster: ClusterPort, journal: Journal) -> None:
     """Delete the records that no plan owns and whose reassignment is not in flight any more.
 
-    A reassignment that `/admin/reassign_partitions` names may not have begun yet: its record stays. So do all records
+    A reassignment that `/admin/reassign_partitions` names may not have started yet: its record stays. So do all records
     while a cancel signal is being executed, which needs their originals. Raises ClusterError, JournalError.
     """
     recorded = [name for name, document in list_in_flight(journal.mailbox).items() if document.plan is None]

@@ -52,7 +52,7 @@ _TRIES = 5
 class RequestDocument:
     """One request document: its node, and the requested assignments or the parse error.
 
-    `is_accepted` is set once a poll has begun to execute it.
+    `is_accepted` is set once a poll has started to execute it.
     """
 
     node: Node

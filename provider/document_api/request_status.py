@@ -206,7 +206,7 @@ def _unmoved_status(name: TopicPartition, target: Assignment, known: RequestEvid
 
 
 def queued_partitions(journal: Journal) -> list[ChunkPartition]:
-    """Return the partitions of the queue, and those that unfinished plans have begun from it, in order of their names.
+    """Return the partitions of the queue, and those that unfinished plans have started from it, sorted by name.
 
     Raises DocumentError when the queue is unreadable.
     """

@@ -67,6 +67,7 @@ def find_stuck(known: UnsettledPartitions, settings: Settings, now_ms: int) -> f
 
 def _forget_after_gap(known: UnsettledPartitions, now_ms: int) -> UnsettledPartitions:
     """Return `known`, without any time if the last poll was too long ago."""
+    # Longer ago, what was unsettled then may have settled since, and become so again.
     if now_ms - known.polled_ms <= _GAP_MS:
         return known
     return replace(known, out_of_sync_ms={}, reassigning_ms={}, down_ms={}, polled_ms=0)

@@ -19,7 +19,7 @@ from kafka_steward.journal.records import MoveRow
 class Column(NamedTuple):
     """A column of JSON and CSV: its name, and how its value is read from a row.
 
-    With `any_json` a CSV file of the page has the value as JSON, so that a text and a number can be told apart.
+    With `any_json` a CSV file of the page has the value as JSON, so that a text and a number differ.
     """
 
     name: str

@@ -98,6 +98,7 @@ def ensure_identity(database: Database, mailbox: Mailbox, place: str | None = No
             f"The documents in {place or rows} belong to a journal whose rows are at {where}, and this process "
             f"opened the rows at {rows}; {_ONE_FOR_ALL}, {_OR_PAIR}."
         )
+    # Last: after a crash before this, the next opening compares the halves again, and binds them.
     if not bound:
         named.mark_bound(known)
     return Identity(known, rows, place or rows)

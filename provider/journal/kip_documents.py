@@ -149,7 +149,7 @@ class Request(Document):
     """KIP-236, a reassignment request of any client: `/admin/reassignment_requests/request_<n>`, and the queue.
 
     Both formats of KIP-236 can be read: `partitions` as Kafka's own tool writes it, or `assignments` by topic and
-    partition. The document is written with `partitions`. `accepted` is ours: set once a poll has begun to execute the
+    partition. The document is written with `partitions`. `accepted` is ours: set once a poll has started to execute the
     request.
     """
 

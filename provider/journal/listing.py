@@ -282,6 +282,7 @@ def quarantine_document(mailbox: Mailbox, state: State, node: Node, reason: str,
     """
     rows, number = Rows(state, QUARANTINE), event_number()
     document = QuarantinedDocument(printable(node.path), sanitize_text(reason, _REASON), node.data[:MAX_BYTES])
+    # Kept before the node is replaced: a crash in between keeps the text twice, and loses nothing.
     row = rows.put(number, document, None)
     if replacement is None:
         replaced = delete_one(mailbox, node)

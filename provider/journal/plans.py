@@ -169,6 +169,7 @@ class Plans:
             return False
         rows = source.rows(digest, record)
         self._check_publishable(record, [row.move for row in rows])
+        # The documents of settled chunks were deleted (KIP-46), and are not written again.
         open_chunks = {row.move.chunk for row in rows if not row.state.settled}
         known = self.get(digest)
         is_open = not record.status.finished and known in {None, record}

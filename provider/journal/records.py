@@ -447,7 +447,7 @@ class MoveRow:
         return self.move.topic_partition
 
     @property
-    def may_have_begun(self) -> bool:
+    def may_have_started(self) -> bool:
         """True if Kafka may have carried out one of its submissions."""
         return self.attempt > self.refused
 

@@ -162,6 +162,7 @@ def open_journal(
 
         mailbox = ZkMailbox(zookeeper, lambda node, reason: quarantine_document(mailbox, state, node, reason, None))
         opened.callback(mailbox.close)
+        # Before anything is written there: a mistyped chroot may be another cluster's.
         mailbox.require_cluster(cluster_id)
         journal = _build_journal(views, state, mailbox, zookeeper.place, compare=compare, close=opened.close)
         mailbox.revoke_open_access()

@@ -98,7 +98,7 @@ class CheckState:
 
 
 class AlertCheck(Check["Sequence[Condition]"]):
-    """Emits an event while people are to be told of something: see kafka_steward.execution.watch.alerts."""
+    """Emits an event while people are to be notified of something: see kafka_steward.execution.watch.alerts."""
 
     KIND = "alerts"
     WHAT = "look for what people should be told of"

@@ -64,7 +64,7 @@ class WatchTrigger(BaseEventTrigger):
     drop trigger events, so consumers read the state from the cluster, not from the event. "broker-joined": a live
     broker can take pending replicas (KIP-409); repeated at the same interval. "broker-new": a live broker is empty;
     repeated at the same interval until a run claims it. "request": such a document was accepted. "cancel": a signal
-    requested the cancel of a plan. "alert": people are to be told of something; repeated until a run has told them
+    requested the cancel of a plan. "alert": people are to be notified of something; repeated until a run has done so
     (kafka_steward.execution.watch.alerts).
 
     The trigger never ends, and raises nothing: Airflow would restart it every 2 s without showing the reason.

@@ -19,10 +19,10 @@ from kafka_steward.execution.watch.alerts import (
     Stall,
     StallRecorder,
     decide_alerts,
-    list_untold,
+    list_unnotified,
     plan_conditions,
     read_plan_conditions,
-    record_told,
+    record_notified,
     record_unrecorded_outage,
     split_key,
     update_alerts,
@@ -79,15 +79,15 @@ def test_when_a_condition_is_announced_and_what_is_recorded_of_it(case: str) -> 
 
 def test_what_a_run_has_notified_of_is_notified_of_no_more(simulator: Simulator, journal: Journal) -> None:
     assert list(update_alerts(journal, [STUCK], simulator.now_ms)) == [STUCK.key]
-    (alert,) = list_untold(journal)
+    (alert,) = list_unnotified(journal)
     assert (split_key(alert.key), alert.value.sentence) == (("stuck", "3f2a91"), STUCK.sentence)
-    assert record_told(journal, alert)
-    assert list_untold(journal) == []
-    assert not record_told(journal, alert), "another run told them: its record stays"
+    assert record_notified(journal, alert)
+    assert list_unnotified(journal) == []
+    assert not record_notified(journal, alert), "another run told them: its record stays"
     simulator.tick()
     update_alerts(journal, [], simulator.now_ms)
-    (end,) = list_untold(journal)
-    assert record_told(journal, end)
+    (end,) = list_unnotified(journal)
+    assert record_notified(journal, end)
     assert journal.rows(ALERTS).all() == []
 
 
@@ -98,7 +98,7 @@ def test_the_end_of_an_outage_announced_without_the_journal_is_announced(
     record_unrecorded_outage(journal, failing, simulator.now_ms)
     simulator.tick()
     assert list(update_alerts(journal, [], simulator.now_ms)) == ["watch_failing.alerts"]
-    assert list_untold(journal)[0].value.ended_ms == simulator.now_ms
+    assert list_unnotified(journal)[0].value.ended_ms == simulator.now_ms
 
 
 @pytest.mark.parametrize(

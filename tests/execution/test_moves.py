@@ -60,7 +60,7 @@ def test_rows_answer_as_a_look_at_each_of_them_does() -> None:
     assert rows.open == [each for each in found if each.state in OPEN]
     assert {(each.topic, each.adding) for each in rows.open_kinds} == {("t", each.move.adding) for each in rows.open}
     assert rows.submitted == [each for each in found if each.state is MoveState.SUBMITTED]
-    assert rows.begun == [each for each in found if each.attempt or each.stage or each in rows.submitted]
+    assert rows.started == [each for each in found if each.attempt or each.stage or each in rows.submitted]
     assert all(found[place].topic_partition == name for name, place in rows.places.items())
     assert rows.counts == dict.fromkeys(MoveState, 4)
     assert rows.bytes_to_copy.total() == sum(bytes_to_copy(each.move) for each in found)

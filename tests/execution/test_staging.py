@@ -25,7 +25,7 @@ from kafka_steward.execution.moves.staging import (
 )
 from kafka_steward.execution.plans.drive import DrivePolicy, run_to_end
 from kafka_steward.execution.plans.lifecycle import request_cancel
-from kafka_steward.execution.plans.snapshot import begun_moves, take_snapshot
+from kafka_steward.execution.plans.snapshot import started_moves, take_snapshot
 from kafka_steward.execution.plans.undo_verification import verify_undone
 from kafka_steward.execution.topics.creation import TopicSpec, create_topic
 from kafka_steward.execution.topics.pending import PendingState, list_pending
@@ -433,13 +433,13 @@ def test_an_original_that_dies_in_the_middle_is_not_waited_for(simulator: Simula
 def test_a_heal_in_between_counts_a_partition_at_rest_halfway_as_moving(simulator: Simulator, tmp_path: Path) -> None:
     world = world_of(simulator)
     to_halfway(world)
-    begun = begun_moves(world.journal)
+    begun = started_moves(world.journal)
     take_snapshot(simulator, str(tmp_path / "s"), failed=(), now_ms=1, begun=begun)
     (row,) = read_snapshot(str(tmp_path / "s")).partitions.to_pylist()
     assert (row["replicas"], row["adding"], row["target_rf"]) == ([1, 2, 3, 4], [4], 3)
     request_cancel(world.journal, world.digest, who=WHO, reason="enough")
     world.run()
-    assert begun_moves(world.journal) == {}
+    assert started_moves(world.journal) == {}
 
 
 def test_a_partition_that_is_taken_out_halfway_goes_back_first(simulator: Simulator) -> None:

@@ -175,7 +175,7 @@ def test_what_never_reached_kafka_is_not_said_to_be_back(monkeypatch: pytest.Mon
     assert world.step().sentence == "Broker 4 does not respond, so its throttle cannot be set."
     monkeypatch.undo()
     (row,) = world.rows()
-    assert (row.state, row.attempt, row.may_have_begun) == (MoveState.WAITING, 1, False)
+    assert (row.state, row.attempt, row.may_have_started) == (MoveState.WAITING, 1, False)
     assert list_in_flight(world.journal.mailbox) == {}
     finished(world, undo(world))
     found = verify_undone(simulator, world.journal, world.digest)
@@ -195,7 +195,7 @@ def test_a_move_may_have_begun_unless_kafka_refused_all_that_was_sent_of_it(monk
             patch.setattr(simulator, "alter", Mock(side_effect=[answer]))
             world.step()
         (row,) = world.rows()
-        return row.attempt, row.refused, row.may_have_begun
+        return row.attempt, row.refused, row.may_have_started
 
     assert answers({name: error}) == (1, 1, False)
     assert answers(KafkaTimeout("no answer")) == (2, 1, True)

@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import AuthenticationFailed, JournalUnreachable
 from kafka_steward.execution.load import look
-from kafka_steward.execution.watch.alerts import ALERTS, Condition, list_untold, update_alerts
+from kafka_steward.execution.watch.alerts import ALERTS, Condition, list_unnotified, update_alerts
 from kafka_steward.execution.watch.failure_detector import DetectionResult, FailureDetector
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
@@ -303,11 +303,11 @@ def test_an_alert_that_no_notifier_could_send_is_sent_again(journal: Journal) ->
     update_alerts(journal, FOUND[:1], journal.now_ms())
     with pytest.raises(AirflowException, match="No notifier could send"):
         send_alerts(broken, broken)
-    assert len(list_untold(journal)) == 1
+    assert len(list_unnotified(journal)) == 1
     told: list[Any] = []
     send_alerts(broken, told.append)
     assert len(told) == 1
-    assert list_untold(journal) == []
+    assert list_unnotified(journal) == []
 
 
 def test_while_the_journal_is_away_people_are_notified_of_what_the_event_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import pytest
 from kafka_steward.airflow_versions import stats
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.errors import JournalUnreachable, PlanError
-from kafka_steward.execution.watch.alerts import OVERDUE_MS, list_untold, record_told
+from kafka_steward.execution.watch.alerts import OVERDUE_MS, list_unnotified, record_notified
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal.records import PlanStatus
 from kafka_steward.settings import Settings
@@ -324,7 +324,7 @@ def test_an_outage_is_an_event_until_a_run_has_notified_people_and_so_is_its_end
     assert alerts.poll(opened)[0] is None, "it was announced"
     simulator.tick(60)
     assert alerts.poll(opened)[0] is not None, "and is announced again, as nobody was told"
-    record_told(opened.journal, list_untold(opened.journal)[0])
+    record_notified(opened.journal, list_unnotified(opened.journal)[0])
     simulator.tick(60)
     assert alerts.poll(opened)[0] is None
     simulator.restart(2)
@@ -377,7 +377,7 @@ def test_while_the_journal_does_not_answer_the_event_says_so_itself_once_an_hour
     assert alerts.own_event(state, 4_600.0) is not None
     event, _, _ = alerts.poll(opened)
     assert event is not None, "the journal answers again: people are told of the end"
-    assert list_untold(opened.journal)[0].value.ended_ms is not None
+    assert list_unnotified(opened.journal)[0].value.ended_ms is not None
     assert alerts.own_event(CheckState("alerts", False, 0, ""), 9_999.0) is None
 
 

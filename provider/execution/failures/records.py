@@ -192,6 +192,7 @@ def find_healed_brokers(
     """
     if not (view.replica_counts or read.first_seen_ms):
         return HealedBrokers()
+    # A plan is deleted after plan_retention, and the record of the failure stays.
     kept = [failure.healed.as_plan(broker) for broker, failure in read.failures.items() if failure.healed is not None]
     return healed_brokers(
         [*journal.plans.latest(LATEST_PLANS), *kept],

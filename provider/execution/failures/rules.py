@@ -413,6 +413,7 @@ def healed_brokers(
             else not (plan.status.finished or is_plan_abandoned(plan, now_ms, settings))
         )
     }
+    # What a heal left because others were moving it is planned again once they have ended.
     waits = frozenset(broker for broker in finished if broker in newest[broker].postponed)
     settled = finished - waits | waits & view.in_flight
     exhausted = frozenset(broker for broker in settled & handled if newest[broker].status.ended_by_itself)

@@ -99,6 +99,7 @@ class LearnedWindow:
 
 
 def _count_growth(known: int, grows: bool, slow: bool, *, most: int) -> int:
+    # A slow controller takes back one doubling for each step.
     return max(known - 1, 0) if slow else min(known + grows, most)
 
 
@@ -193,6 +194,7 @@ class ConcurrencyLimits:
             unknown_bytes=max(1, window // (_FIRST_MOVES << learned.doublings)),
             least_bytes=throttle * submission_ms // 1000,
             refill_bytes=max(1, int(throttle * interval_s)),
+            # A throttle of the leader's own lets no more out of it.
             receivers=1 if leaders_throttled and throttle else _RECEIVERS,
             zero_counts=throttle > 0,
             starts=starts,
@@ -470,6 +472,7 @@ class _BrokerLoad:
         size = self.sizes.get(move.topic_partition, move.size_bytes) or 0
         after = {broker: place_replica(self.rooms[broker], size) for broker in flow.into & self.rooms.keys()}
         fitting = {broker: placed for broker, placed in after.items() if placed is not None}
+        # One of the receiving brokers has no directory with room for it.
         if len(fitting) < len(after):
             return False
         self.add_transfer(flow)

@@ -90,12 +90,14 @@ class KnownMoves:
         """
         # Used once: after a step that fails, nothing says how it left the rows.
         kept, self._kept = self._kept, None
+        # The next token: nobody else held the lock in between.
         if kept is not None and fence.token == kept.token + 1 and plans.count_states(digest) == kept.counts:
             return kept.rows
         if self._unsettled is not None:
             number, rows = plans.unsettled_rows(digest, record)
             left = MoveRows(rows)
             self._add_settled(plans.rows_of(digest, self._unsettled.places.keys() - left.places.keys()))
+            # Another number, as after a restored backup: everything is read again below.
             if len(self.settled) + len(rows) == number:
                 self._unsettled = left
                 return left
@@ -186,6 +188,7 @@ class KnownVerdicts:
     def judge(self, rows: Sequence[MoveRow], inputs: PreflightInputs) -> Verdicts:
         """Return the verdicts of `preflight` about the open moves of a plan."""
         shared = _shared_facts(inputs)
+        # Verdicts hold as long as what all moves share is the same.
         before = self._found if shared == self._shared else {}
         free = {broker: max(room.free_bytes for room in rooms) for broker, rooms in inputs.rooms.items()}
         self._shared, self._found, verdicts = shared, {}, Verdicts([], [], [])

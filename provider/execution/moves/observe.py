@@ -170,6 +170,7 @@ def _observe_reversal(row: MoveRow, partition: Partition, live: frozenset[int]) 
 
 
 def _observe_at_rest(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
+    # Without an answer to the request, a partition at its originals means that it was not received.
     not_started = phase_of(row) is Phase.INTENDED
     if partition.replicas == row.move.after:
         return _observe_at_target(row, partition, live)
@@ -188,6 +189,7 @@ def _observe_at_rest(row: MoveRow, partition: Partition, live: frozenset[int]) -
 
 def _observe_at_target(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:
     missing = frozenset(row.move.after) - partition.isr
+    # In sync once is enough: a replica that has fallen behind since does not undo the move (KIP-46).
     if row.isr_seen or not missing:
         return ObservedState.ARRIVED
     if only_reorders(row.move.before, row.move.after):

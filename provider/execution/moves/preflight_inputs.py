@@ -140,12 +140,14 @@ def load_preflight_inputs(
     if rolls_back:
         min_isr = {}  # it restores as many replicas as there were, however few
     unanswered = dict(cluster.log_dirs_failures) if receiving else {}
+    # What other plans and other tools move takes room on the same brokers.
     beside = _other_arrivals(in_flight, snapshot, log_dirs.keys())
     copied = [row.topic_partition for row in (*in_flight, *waiting) if row.move.adding]
     sizes, silent_leaders = _fetch_partition_sizes(cluster, [*copied, *beside], snapshot, log_dirs, facts)
     # What a new replica of a topic with remote storage copies was read when it was planned: its leader may have more.
     planned = (row.move for row in (*in_flight, *waiting) if row.move.topic in facts.tiered)
     sizes |= {move.topic_partition: move.size_bytes for move in planned if move.adding and move.size_bytes is not None}
+    # Kafka may have needed most of the lock's lifetime for the answers above.
     fence.check_after_wait()
     unapproved = record.needs_approval and journal.plans.approval(record.digest) is None
     arrived = facts.arrived_since(log_dirs.keys(), rows)
@@ -239,6 +241,7 @@ def _fetch_partition_sizes(
     unanswered = dict(cluster.log_dirs_failures) if asked else {}
     facts.sizes |= {name: size for (name, _), size in answers.items()}
     facts.last_sizes |= {name: (facts.read_ms, size) for (name, _), size in answers.items()}
+    # The leader does not answer now: what it answered last serves for some minutes.
     for name in (name for leader in unanswered.keys() & asked.keys() for name in asked[leader]):
         at_ms, size = facts.last_sizes.get(name, (0, 0))
         if at_ms and 0 <= facts.read_ms - at_ms < _KEPT_MS:

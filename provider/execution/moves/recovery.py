@@ -153,6 +153,7 @@ def _rollback_skip_reason(row: MoveRow, snapshot: Snapshot, submissions: Sequenc
     if partition.reassigning or not expected or row.state is MoveState.FAILED:
         actor = describe_actor(find_changing_plan(partition.replicas, submissions))
         return f"{actor} changed its replicas to {list(partition.replicas)}"
+    # Only their order is restored: nothing is copied, and no broker has to be live.
     if frozenset(partition.replicas) == frozenset(move.before):
         return None
     return lost_originals_reason(move, partition, snapshot.live)
@@ -378,6 +379,7 @@ def find_falling_behind(
             together = {copy.topic_partition for copy in in_flight if broker in copy.adding}
             measured = together & first.size.keys() & last.size.keys()
             grown = sum(last.size[partition] - first.size[partition] for partition in measured)
+            # Of all partitions that the broker receives: they share its throttle.
             rate = max(0, grown) * 1000 / (last.at_ms - first.at_ms) * _AMPLE
             behind.append(FallingBehind(name, lags[-1] - lags[0], broker, int(rate) + 1))
     return behind

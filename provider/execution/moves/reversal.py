@@ -150,6 +150,7 @@ def next_action(
     """Return the verdict about a reversal. `partition` is None if Kafka knows none, or if its topic is hidden."""
     if hidden:
         return Verdict(ReversalState.HIDDEN)
+    # The request may still take effect. Requests are ordered: after the answer to a cancel it cannot any more.
     if reversal.unanswered and (partition is None or not partition.reassigning):
         return Verdict(ReversalState.UNANSWERED)
     if partition is None:
@@ -167,6 +168,7 @@ def _judge_in_flight(reversal: Reversal, partition: Partition, live: frozenset[i
     ours = _is_in_flight_to(partition, move.after) or (reversal.stage and target_in_flight(move, partition))
     if not (returning or ours):
         return ReversalState.TAKEN_OVER, ""
+    # Kafka has answered the cancel: a broker that still shows it in flight has older metadata.
     if reversal.cancelled:
         return ReversalState.STALE, ""
     if originals and (reversal.stage or reversal.rolls_back):
@@ -208,6 +210,7 @@ def _forbidding_rule(originals: Assignment | None, partition: Partition, live: f
     """Return the rule that forbids the cancel of a partition in flight; None if it may be cancelled."""
     if not originals:
         return _NO_ORIGINALS
+    # While the new replicas are offline as well, a cancel loses nothing (KIP-236).
     new = frozenset(partition.replicas) - frozenset(originals)
     if not frozenset(originals) & partition.isr & live and new & live:
         eligible = sorted(partition.eligible.intersection(originals))

@@ -247,7 +247,7 @@ class MoveReversals:
         earlier submission can still take effect. A cancel that finds no reassignment in progress is expected and no
         failure.
 
-        These moves count as being cancelled. A move may have begun all the same, and its replicas may have lost their
+        These moves count as being cancelled. A move may have started all the same, and its replicas may have lost their
         order, so the next poll decides. A partition with an external reassignment in flight is left alone: the cancel
         would hit that one.
         """

@@ -33,7 +33,7 @@ class MoveRows(tuple[MoveRow, ...]):
         return [row for row in self if row.state is MoveState.SUBMITTED]
 
     @cached_property
-    def begun(self) -> Sequence[MoveRow]:
+    def started(self) -> Sequence[MoveRow]:
         """The moves that are, or were, submitted."""
         return [row for row in self if row.attempt or row.stage or row.state is MoveState.SUBMITTED]
 

@@ -109,6 +109,7 @@ def next_stage(move: Move, partition: Partition, live: frozenset[int], *, one_at
     if not (one_at_a_time or unclean):
         return move
     new, live = _new_replicas(move), live - partition.offline
+    # A kept replica that is out of sync would stall a stage: then all new replicas are submitted at once.
     if one_at_a_time and len(new) > 1 and frozenset(move.before) <= partition.isr & live:
         return replace(move, after=(*move.before, new[0]))
     if (
@@ -116,6 +117,7 @@ def next_stage(move: Move, partition: Partition, live: frozenset[int], *, one_at
         and move.adding
         and (_puts_new_before_live(move, live) or out_of_sync_before_better(move, partition, live) is not None)
     ):
+        # A replica that leaves, and whose broker is dead, would stall this stage: it leaves with it.
         kept = tuple(broker for broker in move.before if broker in live or broker in move.after)
         return replace(move, after=(*kept, *new))
     return move
@@ -162,7 +164,7 @@ def as_completed_stage(row: MoveRow, partition: Partition, live: frozenset[int])
 def target_in_flight(move: Move, partition: Partition) -> Assignment | None:
     """Return the target of the reassignment in flight, if it is the target of `move` or of one of its stages.
 
-    Its `adding` tells nothing: it is empty while a broker still shows a completed stage as in flight.
+    Its `adding` says nothing: it is empty while a broker still shows a completed stage as in flight.
     """
     if not partition.reassigning:
         return None

@@ -183,8 +183,8 @@ class StepMemory:
 class Step:
     """One step, executed by the holder of the step lock.
 
-    With `starting` False, nothing new is submitted. `cancelling` is the message of a cancel: moves that have not begun
-    are dropped, and moves in flight are cancelled (KIP-236). Each of the `stalled` partitions is cancelled
+    With `starting` False, nothing new is submitted. `cancelling` is the message of a cancel: moves that have not
+    started are dropped, and moves in flight are cancelled (KIP-236). Each of the `stalled` partitions is cancelled
     individually, and dropped; so is each `without_log`, of which a broker creates no log. `throttle` is the rate of the
     plan's moves, in bytes per second into one broker, 0 for none; None leaves each broker the rate that the plan gave
     it. `memory` is what earlier steps of this process found, `leases` the recorded throttle leases, as they were read
@@ -238,7 +238,7 @@ class Step:
     def run(self) -> StepResult:
         """Execute the step. Raises ClusterError, JournalError; LockLost when another process took over."""
         snapshot = self._take_snapshot()
-        findings = observe_moves(self._moves.rows().begun, snapshot)
+        findings = observe_moves(self._moves.rows().started, snapshot)
         # First: all that follows decides by the states that the poll has found.
         self._moves.record_observations(findings)
         # So far only the poll has counted: what ended since the last step, and not what this one is about to do.
@@ -261,7 +261,7 @@ class Step:
         log_dirs = self._fetch_log_dirs(rows, snapshot) if starts else self._fetch_arrived(rows, snapshot)
         held = self._give_up_lagging(self._start_moves(rows, snapshot, log_dirs) if starts else [], snapshot)
         rows = self._moves.rows()
-        arrived = arrived_bytes((row.move for row in rows.begun if row.attempt and not row.state.settled), log_dirs)
+        arrived = arrived_bytes((row.move for row in rows.started if row.attempt and not row.state.settled), log_dirs)
         progressed = self._moves.steps_ahead > 0
         waiting = self._find_waiting(held, snapshot)
         external_rates, outdone_rates = self._leases.external_rates() if self._throttle != 0 else ([], [])
@@ -288,7 +288,7 @@ class Step:
     def _take_snapshot(self) -> Snapshot:
         """Return what Kafka shows; a stage that waits for replicas that lag counts as complete."""
         snapshot = self._poll()
-        staged = [row for row in self._moves.rows().begun if row.stage and row.topic_partition in snapshot.partitions]
+        staged = [row for row in self._moves.rows().started if row.stage and row.topic_partition in snapshot.partitions]
         staged = [row for row in staged if row.topic_partition not in self._memory.refused]
         if not (staged and self._starting):
             return snapshot
@@ -308,7 +308,7 @@ class Step:
         rows = self._moves.rows()
         self._memory.facts.expire(self._fence.now_ms)
         starts = self._starting and bool(rows.open)
-        topics = {row.move.topic for row in rows.begun} | {move.topic for move in rows.open_kinds if starts}
+        topics = {row.move.topic for row in rows.started} | {move.topic for move in rows.open_kinds if starts}
         self._sees_all = starts and self._memory.facts.needs_look(self._fence.now_ms)
         if self._sees_all:
             return with_hidden_topics(self._cluster, self._cluster.snapshot(), topics)
@@ -316,6 +316,7 @@ class Step:
 
     def _assess_strain(self, snapshot: Snapshot, rows: MoveRows) -> ClusterStrain:
         facts = self._memory.facts
+        # The state of the whole cluster is a large answer: one of the last second serves, too.
         if facts.strain is not None and facts.strain.is_current(self._fence.now_ms) and not self._sees_all:
             return facts.strain
         whole = snapshot if self._sees_all else self._cluster.snapshot()
@@ -326,11 +327,12 @@ class Step:
     def _find_foreign(self, whole: Snapshot, rows: MoveRows) -> set[TopicPartition]:
         """Return the partitions that are being reassigned, and by no unfinished plan of ours."""
         # Between its stages, a move that we have submitted counts as waiting.
-        moved = {row.topic_partition for row in rows.begun if row.attempt and not row.state.settled}
+        moved = {row.topic_partition for row in rows.started if row.attempt and not row.state.settled}
         candidates = whole.reassigning.keys() - moved
         if not candidates:
             return set()
         plans = self._journal.plans
+        # What an abandoned plan left in flight counts as somebody else's: nobody steps it.
         stepped = {record.digest for record in plans.unfinished()}
         submitted = plans.submissions_by_others(self._record.digest, candidates)
         return {
@@ -381,8 +383,8 @@ class Step:
         self._reversals.end_moves(decisions, snapshot)
 
     def _find_waiting(self, held: Sequence[Held], snapshot: Snapshot) -> frozenset[TopicPartition]:
-        """Return the held moves that have begun and wait as one in flight does, and by nobody's choice."""
-        rows = {row.topic_partition: row for row in self._moves.rows().begun if row.stage}
+        """Return the held moves that have started and wait as one in flight does, and by nobody's choice."""
+        rows = {row.topic_partition: row for row in self._moves.rows().started if row.stage}
         return frozenset(
             name
             for hold in (held if rows else ())
@@ -428,9 +430,11 @@ class Step:
         to_come = [*rows.open_kinds, *(row.move for row in rows.submitted)] if self._starting else []
         in_flight = _parts_in_flight(rows, snapshot)
         need = throttle_demand(in_flight, to_come, leaders=self._settings.throttle_leaders)
+        # No throttle is wanted any more, not even for what is in flight.
         if self._throttle == 0:
             self._leases.release(NO_DEMAND, snapshot.live)
             return
+        # Each change of a list is one more request to a controller that is busy with the moves.
         lists = not in_flight or self._memory.are_lists_due(self._fence.now_ms)
         if lists:
             self._memory.lists_released_ms = self._fence.now_ms
@@ -455,7 +459,7 @@ class Step:
     def _fetch_arrived(self, rows: MoveRows, snapshot: Snapshot) -> Mapping[int, BrokerLogDirs]:
         """Return the bytes of the moves in flight on the brokers that receive them, and nothing else of the brokers."""
         held: dict[int, list[TopicPartition]] = {}
-        for row in rows.begun:
+        for row in rows.started:
             for broker in row.move.adding & snapshot.live if row.attempt and not row.state.settled else ():
                 held.setdefault(broker, []).append(row.topic_partition)
         by_broker: dict[int, dict[TopicPartition, int]] = {}
@@ -525,6 +529,7 @@ class Step:
         leaders = {move.topic_partition: snapshot.partitions[move.topic_partition].leader for move in ready}
         strained = self._assess_pressure(ready, leaders)
         limits = self._current_limits()
+        # Where chunks are the window, the next one waits for the whole of the one before (KIP-46).
         may = {row.topic_partition for row in select_chunk_moves(rows, barrier=barrier)} if barrier else None
         chosen = [move for move in ready if may is None or move.topic_partition in may]
         transfers = partial(
@@ -591,6 +596,7 @@ class Step:
 
     def _current_limits(self) -> ConcurrencyLimits:
         settings = self._settings
+        # Pressure on single brokers reduces the limits of their moves alone: see `admit_moves`.
         slow = self._pressure is Pressure.CONTROLLER_SLOW
         caps = ConcurrencyLimits(settings.max_in_per_broker, settings.max_out_per_broker, settings.max_in_flight)
         return caps.with_window(
@@ -632,6 +638,7 @@ class Step:
                 self._leases.acquire(need, self._throttle, copies_of(admitted.moves, snapshot))
             unplaced = self._name_directories(admitted, by_name) if admitted.directories else {}
         except ClusterError:
+            # Nothing was sent: the next step need not find out what became of it.
             self._moves.record_unsent(rows)
             raise
         entries = {
@@ -646,6 +653,7 @@ class Step:
                 {name: stages[name].after for name in batch},
                 {name: stages[name].before for name in batch},
             ),
+            # For a lock that was lost during the call: no other process knows of this submission.
             late=lambda batch: self._retraction.retract_submissions({name: stages[name].after for name in batch}),
         )
         refusals = unplaced | {name: error for name, error in answers.items() if error is not None}

@@ -183,7 +183,7 @@ class MoveStore:
     def record_cancelling(self, cancels: Sequence[tuple[MoveRow, str, Cause | None]]) -> None:
         """Record that these moves are about to be cancelled, or rolled back from their `stage`, and the reason.
 
-        For a move that has not begun as far as is known, the cancel has been answered, so no earlier submission of it
+        For a move that has not started as far as is known, the cancel has been answered, so no earlier submission of it
         can still take effect.
         """
         for batch in _split_into_transactions(cancels):
@@ -202,13 +202,14 @@ class MoveStore:
                     )
 
     def record_decisions(self, decisions: Sequence[Decision]) -> None:
-        """Record decisions about moves that have not begun, or have ended; unchanged rows are not written again."""
+        """Record decisions about moves that have not started, or have ended; unchanged rows are not written again."""
         new = [decision for decision in decisions if not _is_already_recorded(decision)]
         for batch in _split_into_transactions(new, _DECISIONS_AT_ONCE):
             with self._journal.transaction():
                 for (event, cause), group in _group_by(batch, lambda decision: (decision.event, decision.cause)):
                     rows = [decision.row for decision in group]
                     sentences = {decision.row.topic_partition: decision.sentence for decision in group}
+                    # Only what is in flight has a document.
                     self._delete_documents([row for row in rows if row.state is MoveState.SUBMITTED])
                     self._apply_event(rows, event, sentences, cause=cause, audited=True)
 
@@ -230,6 +231,7 @@ class MoveStore:
         self._journal.audit.record_outcome([self.build_submit_record(row) for row in rows], outcome, meaning)
         assignments = {finding.row.topic_partition: finding.found for finding in findings if finding.found is not None}
         self._audit_event(rows, event, meaning, assignments)
+        # It is in flight, and no answer said so: it counts as accepted, and gets its document.
         if event is Event.SUBMIT:
             for stage, group in _group_by(findings, _adopted_stage):
                 self._mark_accepted([replace(finding.row, stage=stage) for finding in group], meaning)

@@ -93,6 +93,7 @@ def consume_cancel_signal(
     else:
         outcome = cancel_everything(cluster, journal, request, who, fence=fence, number=number)
     refused = request.plan and not outcome.plans
+    # Until Kafka shows the end, the node stays: if this process dies, the next reader goes on.
     is_pending = outcome.is_pending and journal.now_ms() - node.modified_ms < _PENDING_MS
     _record_signal(journal, node, outcome.plans, executed=not is_pending)
     if is_pending:

@@ -253,7 +253,7 @@ def request_cancel(
     pending too.
 
     With `throttle`, in bytes per second into one broker, the plan and its rollback get that rate together with the
-    request, or a rollback that has begun before it: no move begins at the old one. A plan that has ended, and is not
+    request, or a rollback that has started before it: no move begins at the old one. A plan that has ended, and is not
     rolled back, keeps its rate.
 
     Each request has a row in the audit trail, also one that adds nothing. A caller that repeats one request passes its
@@ -436,7 +436,7 @@ def throttle_message(
 
 
 def _moving_plan(journal: Journal, record: PlanRecord) -> PlanRecord | None:
-    """Return the plan, or its rollback once that has begun; None if the plan has ended and is not rolled back."""
+    """Return the plan, or its rollback once that has started; None if the plan has ended and is not rolled back."""
     if is_rollback_unfinished(journal, record):
         return find_unfinished_rollback(journal, record) or record
     return None if record.status.finished else record
@@ -457,6 +457,7 @@ def record_request(journal: Journal, entry: AuditRecord, *, has_effect: bool) ->
     A further try of an Airflow task repeats the request of the try before it, and a run that no person triggered
     the request whose event started it. Without an effect, that is not recorded again.
     """
+    # Only a task of a run is tried again, and would then repeat its request.
     if entry.who.run_id is None:
         journal.audit.record(entry)
         return

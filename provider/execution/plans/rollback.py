@@ -107,7 +107,7 @@ def mark_rolled_back(journal: Journal, record: PlanRecord) -> None:
     alone, rows = find_left_alone(journal, record.digest), journal.plans.rows(undone.digest)
     names = {(skip.topic, skip.partition) for skip in alone}
     went_back = any(row.state in DONE for row in journal.plans.rows(record.digest)) or any(
-        row.may_have_begun and row.cause is Cause.REQUESTED and row.topic_partition not in names for row in rows
+        row.may_have_started and row.cause is Cause.REQUESTED and row.topic_partition not in names for row in rows
     )
     before = _status_without_rollback(journal, undone)
     # A plan that had failed before anything of it was to be reverted has failed still.

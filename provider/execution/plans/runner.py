@@ -523,7 +523,7 @@ class PlanRunner:
     def _defer_or_mark_stuck(self, record: PlanRecord, fence: Fence, step: Step, stepped: StepResult) -> Progress:
         """Defer the open moves of a heal to the next plan; any other plan becomes stuck and needs a person.
 
-        Of the moves that have not begun, those of partitions without a leader are dropped: no plan can copy them, and
+        Of the moves that have not started, those of partitions without a leader are dropped: no plan can copy them, and
         this one must not wait for them. So are those that wait for a replica that lags.
         """
         why = stepped.held[0].final_sentence if stepped.held else "no move could be started"

@@ -43,7 +43,7 @@ def take_snapshot(
     `failed` are the brokers to heal, as determined by the detector. Those of them that are live count as live; of those
     in `failed_disks_of`, the replicas in failed log directories are to be replaced. `targets` are the intended
     replication factors of partitions that have another one (KIP-409). `draining` are live brokers that are to be
-    emptied. `begun` are moves that other plans have begun and not ended: a partition at rest between two of their
+    emptied. `begun` are moves that other plans have started and not ended: a partition at rest between two of their
     stages counts as moving, so that no plan is made with the replicas of both sides. `capacities` are those of brokers
     that are to hold more or less than others, which have 1. A broker that hosts nothing but `service_topics` is new.
     `racks` are the last known ones: those of dead brokers, which Kafka forgets with ZooKeeper, are taken from there.
@@ -78,8 +78,8 @@ def take_snapshot(
     )
 
 
-def begun_moves(journal: Journal) -> dict[TopicPartition, Move]:
-    """Return the moves that unfinished plans have begun and not ended. Raises JournalError."""
+def started_moves(journal: Journal) -> dict[TopicPartition, Move]:
+    """Return the moves that unfinished plans have started and not ended. Raises JournalError."""
     plans = [journal.plans.rows(record.digest) for record in journal.plans.unfinished()]
     return {row.topic_partition: row.move for rows in plans for row in filter_unsettled(rows) if row.attempt}
 
@@ -155,7 +155,7 @@ def _target_columns(
 ) -> dict[str, Any]:
     """Return the columns that differ for a partition with another target.
 
-    At rest between two stages of a move, it has the columns that it will have once the next stage has begun.
+    At rest between two stages of a move, it has the columns that it will have once the next stage has started.
     """
     move = begun.get(partition.topic_partition)
     if move is not None and not partition.adding and stage_reached(move, partition.replicas):

@@ -180,7 +180,7 @@ def verify_undone(cluster: ClusterPort, journal: Journal, digest: str) -> UndoVe
     snapshot = with_hidden_topics(cluster, cluster.snapshot(), {row.move.topic for row in rows})
     alone = find_left_alone(journal, record.rolled_back_by)
     later = journal.plans.submissions_by_others(digest, [row.topic_partition for row in rows if row.attempt])
-    begun = [row for row in rows if row.may_have_begun]
+    begun = [row for row in rows if row.may_have_started]
     expected, changed = _split_expected_moves(record, begun, alone, snapshot, later)
     log_dirs = cluster.log_dirs(sorted({broker for row in expected for broker in row.move.adding} & snapshot.live))
     wrong = find_unrestored_partitions(expected, snapshot, log_dirs)

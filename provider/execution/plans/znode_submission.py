@@ -51,6 +51,7 @@ class ZnodeReassignmentClient:
         The node has no field for `keep_factor`, which is ignored.
         """
         del keep_factor
+        # A KRaft controller does not read the node, which would stay there.
         if self._cluster.in_migration:
             return dict.fromkeys(targets, _build_refusal(_INVALID_REQUEST, _IN_MIGRATION))
         live = self._cluster.live_brokers()

@@ -71,11 +71,11 @@ _SIDES = {side.rate_key: side for side in ThrottleSide}
 class ThrottleLeases:
     """The throttle leases of one plan.
 
-    Keep one for one holding of the step lock: it reads the recorded leases once, and whoever else changes them then
-    makes its next write fail with VersionConflict. Every method may raise ClusterError; the recorded leases then remain
-    to be released. `attempts` returns the number of submissions of the given partitions, which distinguishes their
-    rows in the audit trail. `read` are the recorded leases of all plans, if they were read with the lock. `refusals`
-    are Kafka's refusals of topics whose entries could not be released.
+    Keep one for one holding of the step lock: it reads the recorded leases once, and another process that changes them
+    then makes its next write fail with VersionConflict. Every method may raise ClusterError; the recorded leases then
+    remain to be released. `attempts` returns the number of submissions of the given partitions, which distinguishes
+    their rows in the audit trail. `read` are the recorded leases of all plans, if they were read with the lock.
+    `refusals` are Kafka's refusals of topics whose entries could not be released.
     """
 
     def __init__(
@@ -245,6 +245,7 @@ class ThrottleLeases:
         kept = {topic: need.entries.get((topic, side), frozenset()) for topic in mine}
         removable = {topic: set(mine[topic].entries[self._plan]) - kept[topic] for topic in mine}
         removable = {topic: names for topic, names in removable.items() if names}
+        # One topic whose settings Kafka hides must not keep the throttles of the others.
         now, refused = readable_topic_configs(self._cluster, list(removable), [side.replicas_key], own_only=True)
         removable = {topic: names for topic, names in removable.items() if topic not in refused}
         changes, removed, gone = {}, {}, {}
@@ -288,6 +289,7 @@ class ThrottleLeases:
             # The last plan with a lease restores the rate that was set before; the others only end their own.
             if change is not None and lease.entries.keys() == {self._plan}:
                 changes[broker], before[broker] = change, shown.own
+            # Kafka shows that it is released: the process that did so was killed before it completed its row.
             elif change is None and (lease.ours is not None or lease.earlier):
                 gone[broker] = rate_change(lease.before, side.rate_key)
         self._complete_intents(self._build_rate_audit(Action.UNTHROTTLE, gone, dict.fromkeys(gone)))

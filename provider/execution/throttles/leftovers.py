@@ -202,6 +202,7 @@ def _read_lists(
     """Yield topic, setting and value of each list of throttled replicas."""
     keys = [side.replicas_key for side in ThrottleSide]
     for start in range(0, len(topics), _TOPICS):
+        # Thousands of topics take longer than the step lock lives: the check renews it.
         check()
         values, _ = readable_topic_configs(cluster, topics[start : start + _TOPICS], keys, own_only=True)
         yield from ((topic, key, value) for topic, of in values.items() for key, value in of.items())

@@ -182,6 +182,7 @@ def create_topic(
         reconcile_pending(cluster, journal, snapshot, who)
         return _check_existing_topic(journal, wanted, there, snapshot)
     min_isr = _effective_min_isr(cluster, wanted, snapshot)
+    # A cordoned broker takes no new replica (KIP-1066).
     able = snapshot.live - cordoned_brokers(cluster, snapshot.live)
     needed = required_live_brokers(min_isr, wanted.replication_factor)
     # In ZooKeeper mode, Kafka itself refuses what is not allowed.

@@ -47,8 +47,8 @@ class Condition:
 class AlertRecord:
     """One condition. Times are by the journal's clock, in milliseconds since 1970.
 
-    It began at `since_ms`; its last event was emitted at `announced_ms`, and people were told at `notified_ms`, each
-    None before. `ended_ms` is the time of its end, of which people are told if they were told of the condition.
+    It began at `since_ms`; its last event was emitted at `announced_ms`, and people were notified at `notified_ms`,
+    each None before. `ended_ms` is the time of its end, of which people are notified if they were of the condition.
     """
 
     since_ms: int
@@ -58,8 +58,8 @@ class AlertRecord:
     ended_ms: int | None = None
     delay_ms: int = 0
 
-    def is_to_be_told(self, now_ms: int) -> bool:
-        """Return whether people are to be told of the condition, or of its end."""
+    def is_notification_due(self, now_ms: int) -> bool:
+        """Return whether people are to be notified of the condition, or of its end."""
         if self.ended_ms is not None:
             return self.notified_ms is not None
         if now_ms - self.since_ms < self.delay_ms:
@@ -119,7 +119,7 @@ def _next_record(condition: Condition | None, known: AlertRecord | None, now_ms:
 
 def _is_due(record: AlertRecord, now_ms: int, retried_ms: int) -> bool:
     announced_ms = record.announced_ms
-    return record.is_to_be_told(now_ms) and (announced_ms is None or now_ms - announced_ms >= retried_ms)
+    return record.is_notification_due(now_ms) and (announced_ms is None or now_ms - announced_ms >= retried_ms)
 
 
 def plan_conditions(plans: Iterable[PlanRecord], stalls: Mapping[str, Stall], disabled: str) -> list[Condition]:
@@ -171,20 +171,20 @@ def _write(journal: Journal, known: Row[str, AlertRecord] | None, key: str, reco
     return rows.put(key, record, known) is not None
 
 
-def list_untold(journal: Journal) -> list[Row[str, AlertRecord]]:
-    """Return the alerts that people are to be told of. Raises JournalUnreachable."""
+def list_unnotified(journal: Journal) -> list[Row[str, AlertRecord]]:
+    """Return the alerts of which people are to be notified. Raises JournalUnreachable."""
     now_ms = journal.now_ms()
-    return [row for row in journal.rows(ALERTS).all() if row.value.is_to_be_told(now_ms)]
+    return [row for row in journal.rows(ALERTS).all() if row.value.is_notification_due(now_ms)]
 
 
-def record_told(journal: Journal, alert: Row[str, AlertRecord]) -> bool:
-    """Record that people were told of an alert; one that has ended is deleted. Return False if it changed meanwhile."""
+def record_notified(journal: Journal, alert: Row[str, AlertRecord]) -> bool:
+    """Record that people were notified of an alert; delete one that has ended. Return False if it changed meanwhile."""
     notified = replace(alert.value, notified_ms=journal.now_ms())
     return _write(journal, alert, alert.key, None if alert.value.ended_ms is not None else notified)
 
 
 def record_unrecorded_outage(journal: Journal, condition: Condition, now_ms: int) -> None:
-    """Record an alert of which people were told while the journal did not answer, so that they are told of its end."""
+    """Record an alert that people got while the journal did not answer, so that they are notified of its end."""
     journal.rows(ALERTS).put(condition.key, AlertRecord(now_ms, _sanitized(condition), now_ms, now_ms), None)
 
 
@@ -205,7 +205,7 @@ class StallRecorder:
         self._recorded: bool | None = None
 
     def record(self, journal: Journal, progress: Progress) -> None:
-        """Write or delete the row when moves have begun or ceased to stall. Raises JournalUnreachable."""
+        """Write or delete the row when moves have started or ceased to stall. Raises JournalUnreachable."""
         is_stalled = bool(progress.stalled) and not progress.ended
         if progress.busy or is_stalled == self._recorded:
             return

@@ -401,6 +401,7 @@ class FailureDetector:
         back = tuple(broker for broker in sorted(known) if view.is_recovered(broker))
         for broker in back:
             self._delete_record(FAILURES, broker)
+            # It is back: the restart that it announced is over.
             node = read_one(self._journal.mailbox, paths.rolling_bounce(broker)) if broker in view.live else None
             if node is not None:
                 delete_one(self._journal.mailbox, node)  # unless a concurrent poll deletes it

@@ -57,6 +57,7 @@ def decide_standby(
     # A longer time than the time to live means that the clock was set back: the lease counts as expired.
     if lease.owner == owner or owner_died or not 0 < left_ms <= 2 * lease.ttl_ms:
         return None
+    # No longer than it lives: the clock may have been set back a little.
     left_ms = min(left_ms, lease.ttl_ms)
     return Standby(lease.owner, now_ms + left_ms, left_ms / 1000 + _BEYOND_S)
 

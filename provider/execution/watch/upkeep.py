@@ -135,6 +135,7 @@ def delete_stale_in_flight_records(cluster: ClusterPort, journal: Journal, who: 
             continue
         names = [name for name, owner in owners.items() if owner == plan]
         snapshot = cluster.snapshot(sorted({name.topic for name in names}))
+        # An older copy of the database was restored: what it does not know is taken for an external reassignment.
         if is_unknown_plan(journal, plan):
             disown_in_flight(journal.mailbox, plan, snapshot.reassigning.keys())
         late = find_orphaned_moves(journal, plan, snapshot)

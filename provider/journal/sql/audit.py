@@ -87,6 +87,7 @@ class AuditTable:
     def remove(self, ids: Sequence[int]) -> None:
         """Delete the rows with these ids."""
         mine = self._database.cluster_condition(_audit)
+        # A transaction for each part: other writers wait only briefly.
         for some in split_into_batches(ids):
             with self._database.write_transaction() as connection:
                 connection.execute(sa.delete(_audit).where(mine & _audit.c.id.in_(some)))

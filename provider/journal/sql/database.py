@@ -98,7 +98,9 @@ class Database:
             self.engine.connect() as opened,
             opened.execution_options(steward_writes=True).begin(),
         ):
+            # First: nobody changes what is read from here on before the commit.
             self._exclude_writers(opened)
+            # A newer release may have upgraded the tables since this process opened them.
             require_current_schema(opened)
             self._here.connection, self._here.changes = opened, self.changes_here() + 1
             afterwards: list[Callable[[], None]] = []
@@ -106,6 +108,7 @@ class Database:
             try:
                 yield opened
             finally:
+                # Also after an error: the next transaction of this thread must not join one that is over.
                 self._here.connection = None
         # Not before the commit: documents must not tell of rows that were rolled back.
         for action in afterwards:
@@ -115,7 +118,7 @@ class Database:
         """Call `action` once this thread's transaction is committed, at once if it has none.
 
         If the transaction is rolled back, it is not called. If the process ends in between, or an earlier action
-        raises, it is not called either: what it does must be done again by whoever finds the rows without it.
+        raises, it is not called either: what it does must be done again by the process that finds the rows without it.
         """
         self._reset_after_fork()
         if getattr(self._here, "connection", None) is None:
@@ -341,9 +344,11 @@ def _opening_error(engine: sa.Engine, error: sa.exc.DBAPIError) -> JournalError:
 def as_journal_error(engine: sa.Engine, error: sa.exc.SQLAlchemyError) -> JournalError:
     """Return the journal error for a database error; its message never contains a password."""
     where = mask_url(engine.url)
+    # The driver's own words: SQLAlchemy's repeat the statement.
     lines = str(getattr(error, "orig", None) or error).strip().splitlines() or ["no further details"]
     words = mask_secrets(lines[0].rstrip("."), engine.url)
     forbidden = isinstance(error, sa.exc.DBAPIError) and journal_dialect(engine.dialect).is_permission_error(error)
+    # With these errors the database does not answer; with all others it refuses.
     silent = isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError | sa.exc.TimeoutError)
     if silent and not forbidden:
         return JournalUnreachable(f"The journal at {where} does not answer ({words}); retry when it does.")

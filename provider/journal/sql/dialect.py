@@ -128,11 +128,11 @@ class Dialect(ABC):
 
     @abstractmethod
     def exclude_writers(self, connection: sa.Connection, counter: sa.Select[Any]) -> None:
-        """Exclude all other writers from the begun transaction; `counter` selects the row that only writers lock."""
+        """Exclude all other writers from the transaction; `counter` selects the row that only writers lock."""
 
     @abstractmethod
     def exclude_upgrades(self, connection: sa.Connection) -> None:
-        """Exclude all other upgrades from the begun transaction, which may take long."""
+        """Exclude all other upgrades from the transaction, which may take long."""
 
     @abstractmethod
     def insert_or_ignore(self, table: sa.Table) -> sa.Insert:

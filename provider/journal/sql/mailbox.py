@@ -111,6 +111,7 @@ class SqlMailbox:
             versions = {
                 _as_text(row[0]): row[1] for row in self._select_from(connection, paths, _PATH, _node.c.version)
             }
+            # Compared before: a batch of deletes does not say which rows it found.
             same = [node for node in nodes if versions.get(node.path) == node.version]
             for some in split_into_batches([{"of_path": node.path, "of_version": node.version} for node in same]):
                 connection.execute(delete, some)
@@ -137,6 +138,7 @@ class SqlMailbox:
         insert = self.database.dialect.insert_or_ignore(_node)
         for some in split_into_batches([{"cluster_id": self.database.cluster_id, **asdict(node)} for node in nodes]):
             connection.execute(insert, some)
+        # What has another id was there before: the insert does not say what it has left as it was.
         ids = {row[0]: row[1] for row in self._select_from(connection, list(texts), _node.c.path, _node.c.created_id)}
         return {node.path: node for node in nodes if ids[node.path] == node.created_id}
 

@@ -164,6 +164,7 @@ class Postgres(Dialect):
         engine = sa.create_engine(
             url, connect_args=_connect_arguments(url), pool_timeout=_SILENCE_S, hide_parameters=True
         )
+        # Connections of our own class: their waits have a deadline.
         sa.event.listen(engine, "do_connect", _connect)
         sa.event.listen(engine, "connect", _mark_connection_fresh)
         sa.event.listen(engine, "checkout", _check_alive)

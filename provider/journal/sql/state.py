@@ -56,11 +56,13 @@ class StateTable:
 
     def write(self, noun: str, texts: Mapping[str, str], seen: Mapping[str, StoredRow]) -> list[StoredRow] | None:
         """Insert or change rows, as specified by `State.write`; a single one that exists, by one statement."""
+        # The usual change, of a lock or a lease: one statement, without a read before it.
         if len(texts) == len(seen) == 1:
             (known,), (text,) = seen.values(), texts.values()
             changed = self._update(known, text, _state.c.revision == known.revision)
             return None if changed is None else [changed]
         with self._database.write_transaction() as connection:
+            # The transaction excludes other writers: nothing changes between the comparison and the writes.
             at_ms = self._compare(connection, noun, {key: seen.get(key) for key in texts})
             if at_ms is None:
                 return None

@@ -115,13 +115,13 @@ class WatchReports:
         this = (table.c.topic == sa.bindparam("of_topic")) & (table.c.partition == sa.bindparam("of_partition"))
         delete = sa.delete(table).where(self.database.cluster_condition(table) & this)
         cluster = {"cluster_id": self.database.cluster_id}
-        rows = [(each, True) for each in changed] + [(each, False) for each in gone]
+        rows = [(rate, True) for rate in changed] + [(name, False) for name in gone]
         for start in range(0, len(rows), _RATES_AT_ONCE):
             some = rows[start : start + _RATES_AT_ONCE]
             with self.database.report_transaction("The bytes into partitions") as connection:
-                keys = [{"of_topic": each.topic, "of_partition": each.partition} for each, _ in some]
+                keys = [{"of_topic": row.topic, "of_partition": row.partition} for row, _ in some]
                 connection.execute(delete, keys)
-                new = [cluster | values_of(each) for each, stays in some if stays]
+                new = [cluster | values_of(row) for row, stays in some if stays]
                 if new:
                     connection.execute(sa.insert(table), new)
 

@@ -107,6 +107,7 @@ class WatchedReads:
             if is_full or self._bytes >= _MOST_BYTES:
                 return asked.request(watch=None)
             self._watches.add(asked)
+            # If an event comes before the answer, that may be from before the change, and is not kept.
             events = self._events
         return _Request(asked, events)
 
