@@ -127,11 +127,13 @@ def load_preflight_inputs(
     snapshot: Snapshot,
     log_dirs: Mapping[int, BrokerLogDirs],
     *,
-    strain: ClusterStrain,
     facts: KnownFacts,
     fence: Fence,
 ) -> PreflightInputs:
-    """Return the preflight inputs for `rows`, the moves of a plan. May raise ClusterError, JournalError, LockLost."""
+    """Return the preflight inputs for `rows`, the moves of a plan, once the strain of `facts` is assessed.
+
+    May raise ClusterError, JournalError, LockLost.
+    """
     cluster, journal = context.cluster, context.journal
     in_flight, waiting = rows.submitted, rows.open
     receiving = frozenset(broker for move in rows.open_kinds for broker in move.adding)
@@ -167,7 +169,9 @@ def load_preflight_inputs(
         unanswered=unanswered | silent_leaders,
         cordoned=frozenset(broker for broker, dirs in log_dirs.items() if dirs.cordoned),
         # What is urgent goes on, more slowly (`concurrency`): a partition that stays as it is must not stop a heal.
-        under_min_isr_elsewhere={} if record.operation in URGENT_OPERATIONS else strain.under_min_isr,
+        under_min_isr_elsewhere={}
+        if facts.strain is None or record.operation in URGENT_OPERATIONS
+        else facts.strain.under_min_isr,
         left_bytes=_left_bytes(arriving),
     )
 
@@ -180,8 +184,8 @@ def assess_strain(
     *,
     foreign: Collection[TopicPartition],
     fence: Fence,
-) -> ClusterStrain:
-    """Return the strain outside `plan` that `snapshot`, of the whole cluster, shows; others reassign `foreign`.
+) -> None:
+    """Keep in `facts` the strain outside `plan` that `snapshot`, of the whole cluster, shows; others move `foreign`.
 
     A partition that has been under its min.insync.replicas for longer than `stuck_after` holds nothing: it would hold
     for ever. May raise ClusterError, JournalError, LockLost.
@@ -197,7 +201,6 @@ def assess_strain(
         find_out_of_sync_elsewhere(snapshot, plan),
         {name: unsettled.reassigning_ms.get(str(name), fence.now_ms) for name in sorted(foreign)},
     )
-    return facts.strain
 
 
 def _fetch_min_isr(cluster: ClusterPort, topics: Collection[str], facts: KnownFacts, fence: Fence) -> dict[str, int]:

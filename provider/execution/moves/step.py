@@ -8,7 +8,7 @@ a crash harmless: journal, fence, Kafka, journal.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 
 from kafka_steward.assignment import URGENT_OPERATIONS, Move, TopicPartition
@@ -180,6 +180,7 @@ class StepMemory:
         return self.lists_released_ms is None or not 0 <= now_ms - self.lists_released_ms < _LISTS_EVERY_MS
 
 
+@dataclass
 class Step:
     """One step, executed by the holder of the step lock.
 
@@ -191,48 +192,38 @@ class Step:
     with the lock.
     """
 
-    def __init__(
-        self,
-        context: ClusterContext,
-        record: PlanRecord,
-        *,
-        fence: Fence,
-        starting: bool,
-        throttle: int | None,
-        cancelling: str = "",
-        stalled: Collection[TopicPartition] = (),
-        without_log: Collection[TopicPartition] = (),
-        memory: StepMemory | None = None,
-        leases: Sequence[Row[LeaseKey, ThrottleLease]] | None = None,
-    ) -> None:
-        cluster, journal, who = context.cluster, context.journal, context.actor
-        self._context = context
-        self._cluster = cluster
-        self._journal = journal
-        self._settings = context.settings
-        self._record = record
-        self._starting = starting and not cancelling
-        self._cancelling = cancelling
-        self._throttle = throttle
-        self._stalled = frozenset(stalled)
-        self._without_log = frozenset(without_log)
-        self._memory = memory or StepMemory()
+    context: ClusterContext
+    record: PlanRecord
+    _: KW_ONLY
+    fence: Fence
+    starting: bool
+    throttle: int | None
+    cancelling: str = ""
+    stalled: frozenset[TopicPartition] = frozenset()
+    without_log: frozenset[TopicPartition] = frozenset()
+    memory: StepMemory = field(default_factory=StepMemory)
+    leases: Sequence[Row[LeaseKey, ThrottleLease]] | None = None
+
+    def __post_init__(self) -> None:
+        cluster, journal, who = self.context.cluster, self.context.journal, self.context.actor
+        self._cluster, self._journal, self._settings = cluster, journal, self.context.settings
         self._pressure: Pressure | None = None
         self._pressure_note = ""
         self._foreign_note = ""
         self._unfinishable = ""
         self._sees_all = False
+        self._may_start = self.starting and not self.cancelling
         #: The partitions whose stage in flight counts as complete.
         self._in_flight: set[TopicPartition] = set()
-        self._fence = fence
-        self._moves = MoveStore(journal, record.digest, who, fence, record=record, known=self._memory.known)
-        self._calls = AuditedCalls(journal.audit, fence)
-        self._retraction = LateRetraction(cluster, journal, record.digest, who)
+        plan = self.record.digest
+        self._moves = MoveStore(journal, plan, who, self.fence, record=self.record, known=self.memory.known)
+        self._calls = AuditedCalls(journal.audit, self.fence)
+        self._retraction = LateRetraction(cluster, journal, plan, who)
         self._leases = ThrottleLeases(
-            cluster, journal, self._calls, record.digest, attempts=self._moves.attempts, who=who, read=leases
+            cluster, journal, self._calls, plan, attempts=self._moves.attempts, who=who, read=self.leases
         )
         self._reversals = MoveReversals(
-            record.digest, self._moves, ReversalExecutor(cluster, self._calls, who, self._retraction)
+            plan, self._moves, ReversalExecutor(cluster, self._calls, who, self._retraction)
         )
 
     def run(self) -> StepResult:
@@ -248,23 +239,23 @@ class Step:
         self._reversals.end_moves(drops, snapshot)
         # Somebody cancelled one stage: what the stages before it have added goes back, too.
         self._reversals.extend_external_cancels(findings)
-        if self._cancelling:
-            self._reversals.begin_between_stages(self._moves.rows(), snapshot, self._cancelling, Cause.REQUESTED)
-            self.drop_open_moves(snapshot, self._cancelling, Cause.REQUESTED)
+        if self.cancelling:
+            self._reversals.begin_between_stages(self._moves.rows(), snapshot, self.cancelling, Cause.REQUESTED)
+            self.drop_open_moves(snapshot, self.cancelling, Cause.REQUESTED)
         # A step that crashed between recording a cancel and submitting it left the submission to this step.
         self._reversals.execute_next(self._select_cancels(snapshot), findings, snapshot)
         rows = self._moves.rows()
         # Released first: what is leased still is set again by the next line.
         self._release_unneeded_throttles(rows, snapshot)
         self._maintain_throttles(rows, snapshot)
-        starts = self._starting and bool(rows.open)
+        starts = self._may_start and bool(rows.open)
         log_dirs = self._fetch_log_dirs(rows, snapshot) if starts else self._fetch_arrived(rows, snapshot)
         held = self._give_up_lagging(self._start_moves(rows, snapshot, log_dirs) if starts else [], snapshot)
         rows = self._moves.rows()
         arrived = arrived_bytes((row.move for row in rows.started if row.attempt and not row.state.settled), log_dirs)
         progressed = self._moves.steps_ahead > 0
         waiting = self._find_waiting(held, snapshot)
-        external_rates, outdone_rates = self._leases.external_rates() if self._throttle != 0 else ([], [])
+        external_rates, outdone_rates = self._leases.external_rates() if self.throttle != 0 else ([], [])
         return StepResult(
             snapshot,
             rows,
@@ -289,8 +280,8 @@ class Step:
         """Return what Kafka shows; a stage that waits for replicas that lag counts as complete."""
         snapshot = self._poll()
         staged = [row for row in self._moves.rows().started if row.stage and row.topic_partition in snapshot.partitions]
-        staged = [row for row in staged if row.topic_partition not in self._memory.refused]
-        if not (staged and self._starting):
+        staged = [row for row in staged if row.topic_partition not in self.memory.refused]
+        if not (staged and self._may_start):
             return snapshot
         completed = {
             row.topic_partition: as_completed_stage(row, snapshot.partitions[row.topic_partition], snapshot.live)
@@ -306,23 +297,23 @@ class Step:
         whose submission Kafka may not have received counts as in flight.
         """
         rows = self._moves.rows()
-        self._memory.facts.expire(self._fence.now_ms)
-        starts = self._starting and bool(rows.open)
+        self.memory.facts.expire(self.fence.now_ms)
+        starts = self._may_start and bool(rows.open)
         topics = {row.move.topic for row in rows.started} | {move.topic for move in rows.open_kinds if starts}
-        self._sees_all = starts and self._memory.facts.needs_look(self._fence.now_ms)
+        self._sees_all = starts and self.memory.facts.needs_look(self.fence.now_ms)
         if self._sees_all:
             return with_hidden_topics(self._cluster, self._cluster.snapshot(), topics)
         return self._cluster.snapshot(sorted(topics | {name.topic for name in self._cluster.reassignments()}))
 
-    def _assess_strain(self, snapshot: Snapshot, rows: MoveRows) -> ClusterStrain:
-        facts = self._memory.facts
+    def _assess_strain(self, snapshot: Snapshot, rows: MoveRows) -> None:
+        facts = self.memory.facts
         # The state of the whole cluster is a large answer: one of the last second serves, too.
-        if facts.strain is not None and facts.strain.is_current(self._fence.now_ms) and not self._sees_all:
-            return facts.strain
+        if facts.strain is not None and facts.strain.is_current(self.fence.now_ms) and not self._sees_all:
+            return
         whole = snapshot if self._sees_all else self._cluster.snapshot()
         plan = self._moves.settled.names | rows.places.keys()
         foreign = self._find_foreign(whole, rows)
-        return assess_strain(self._context, whole, plan, facts, foreign=foreign, fence=self._fence)
+        assess_strain(self.context, whole, plan, facts, foreign=foreign, fence=self.fence)
 
     def _find_foreign(self, whole: Snapshot, rows: MoveRows) -> set[TopicPartition]:
         """Return the partitions that are being reassigned, and by no unfinished plan of ours."""
@@ -334,7 +325,7 @@ class Step:
         plans = self._journal.plans
         # What an abandoned plan left in flight counts as somebody else's: nobody steps it.
         stepped = {record.digest for record in plans.unfinished()}
-        submitted = plans.submissions_by_others(self._record.digest, candidates)
+        submitted = plans.submissions_by_others(self.record.digest, candidates)
         return {
             name
             for name in candidates
@@ -395,7 +386,7 @@ class Step:
 
     def _give_up_lagging(self, held: Sequence[Held], snapshot: Snapshot) -> Sequence[Held]:
         """Drop the stalled moves that wait for a replica that lags, as a cancel would; return the other held ones."""
-        lagging = {hold.topic_partition for hold in held if hold.code is HoldReason.OUT_OF_SYNC} & self._stalled
+        lagging = {hold.topic_partition for hold in held if hold.code is HoldReason.OUT_OF_SYNC} & self.stalled
         if not lagging:
             return held
         self.drop_moves(snapshot, dict.fromkeys(lagging, INDIVIDUAL_CANCEL[Cause.STALLED]), Cause.STALLED)
@@ -407,54 +398,54 @@ class Step:
         verdicts = self._reversals.judge(in_flight, snapshot)
         able = [row for row in in_flight if verdicts[row.topic_partition].action is NextAction.CANCEL]
         unable = [row for row in in_flight if verdicts[row.topic_partition].action is NextAction.FORBIDDEN]
-        if self._cancelling:
+        if self.cancelling:
             skips = [
                 self._moves.build_audit_record(Action.SKIP, row, verdicts[row.topic_partition].why, code=Code.FORBIDDEN)
                 for row in unable
             ]
-            record_skips(self._journal, self._record.digest, Code.FORBIDDEN, skips)
-            return [(row, self._cancelling, Cause.REQUESTED) for row in able]
+            record_skips(self._journal, self.record.digest, Code.FORBIDDEN, skips)
+            return [(row, self.cancelling, Cause.REQUESTED) for row in able]
         dead = find_unfinishable_moves([*able, *unable], snapshot, frozenset())
         # An announced restart ends by itself: its moves are not cancelled (KIP-46).
-        restarting = frozenset(restarting_brokers(self._journal.mailbox, self._fence.now_ms) if dead else ())
+        restarting = frozenset(restarting_brokers(self._journal.mailbox, self.fence.now_ms) if dead else ())
         self._unfinishable = unfinishable_message(find_unfinishable_moves(unable, snapshot, restarting), snapshot)
         lost = find_unfinishable_moves(able, snapshot, restarting)
         died = [(row, dead_target_reason(row, snapshot), Cause.BROKER_DIED) for row in lost]
         hung = f"no progress for {self._settings.stall_after:.0f} s", Cause.STALLED
         no_log = INDIVIDUAL_CANCEL[Cause.NO_LOG], Cause.NO_LOG
-        whys = dict.fromkeys(self._stalled, hung) | dict.fromkeys(self._without_log, no_log)
+        whys = dict.fromkeys(self.stalled, hung) | dict.fromkeys(self.without_log, no_log)
         rest = (row for row in able if row.topic_partition in whys and row not in lost)
         return [*died, *((row, *whys[row.topic_partition]) for row in rest)]
 
     def _release_unneeded_throttles(self, rows: MoveRows, snapshot: Snapshot) -> None:
-        to_come = [*rows.open_kinds, *(row.move for row in rows.submitted)] if self._starting else []
+        to_come = [*rows.open_kinds, *(row.move for row in rows.submitted)] if self._may_start else []
         in_flight = _parts_in_flight(rows, snapshot)
         need = throttle_demand(in_flight, to_come, leaders=self._settings.throttle_leaders)
         # No throttle is wanted any more, not even for what is in flight.
-        if self._throttle == 0:
+        if self.throttle == 0:
             self._leases.release(NO_DEMAND, snapshot.live)
             return
         # Each change of a list is one more request to a controller that is busy with the moves.
-        lists = not in_flight or self._memory.are_lists_due(self._fence.now_ms)
+        lists = not in_flight or self.memory.are_lists_due(self.fence.now_ms)
         if lists:
-            self._memory.lists_released_ms = self._fence.now_ms
+            self.memory.lists_released_ms = self.fence.now_ms
         self._leases.release(need, snapshot.live, lists=lists)
 
     def _maintain_throttles(self, rows: MoveRows, snapshot: Snapshot) -> None:
         """Set throttles again that were cleared externally while needed, and apply a changed rate to the brokers."""
-        if self._throttle == 0 or not rows.unsettled:
+        if self.throttle == 0 or not rows.unsettled:
             return
         # The settings of a topic that we may not describe are refused as well: its throttles are left as they are.
         moves = [move for move in _parts_in_flight(rows, snapshot) if move.topic not in snapshot.hidden]
         need = throttle_demand(moves, leaders=self._settings.throttle_leaders)
-        self._leases.ensure(need, self._throttle, snapshot.live, copies_of(moves, snapshot))
+        self._leases.ensure(need, self.throttle, snapshot.live, copies_of(moves, snapshot))
 
     def _fetch_log_dirs(self, rows: MoveRows, snapshot: Snapshot) -> Mapping[int, BrokerLogDirs]:
         to_come = (*rows.open_kinds, *(row.move for row in rows.submitted))
         brokers = {broker for move in to_come for broker in move.adding} & snapshot.live
         answers = self._cluster.log_dirs(sorted(brokers)) if brokers else {}
-        self._fence.check_after_wait()  # brokers may take most of the lock's lifetime to answer
-        return self._memory.facts.keep_log_dirs(answers, brokers, rows, self._fence.now_ms)
+        self.fence.check_after_wait()  # brokers may take most of the lock's lifetime to answer
+        return self.memory.facts.keep_log_dirs(answers, brokers, rows, self.fence.now_ms)
 
     def _fetch_arrived(self, rows: MoveRows, snapshot: Snapshot) -> Mapping[int, BrokerLogDirs]:
         """Return the bytes of the moves in flight on the brokers that receive them, and nothing else of the brokers."""
@@ -468,17 +459,17 @@ class Step:
         return {broker: BrokerLogDirs(sizes) for broker, sizes in by_broker.items()}
 
     def _start_moves(self, rows: MoveRows, snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs]) -> list[Held]:
+        self._assess_strain(snapshot, rows)
         inputs = load_preflight_inputs(
-            self._context,
-            self._record,
+            self.context,
+            self.record,
             rows,
             snapshot,
             log_dirs,
-            strain=self._assess_strain(snapshot, rows),
-            facts=self._memory.facts,
-            fence=self._fence,
+            facts=self.memory.facts,
+            fence=self.fence,
         )
-        verdicts = self._memory.verdicts.judge(rows.open, inputs)
+        verdicts = self.memory.verdicts.judge(rows.open, inputs)
         held = self._name_changing_plans(verdicts.held, snapshot)
         released = [row for row in verdicts.ready if row.state is not MoveState.WAITING]
         decisions = [Decision(row, Event.RELEASE) for row in released]
@@ -499,7 +490,7 @@ class Step:
         if not changed:
             return held
         submissions = self._journal.plans.submissions_by_others(
-            self._record.digest, [row.topic_partition for row in changed]
+            self.record.digest, [row.topic_partition for row in changed]
         )
         named = {}
         for name, moves in submissions.items():
@@ -524,7 +515,7 @@ class Step:
         settings, snapshot = self._settings, inputs.snapshot
         barrier = settings.window == "chunk"
         pause_ms = int(settings.chunk_pause * 1000)
-        if barrier and chunk_pause_left_ms(rows, self._moves.settled, pause_ms=pause_ms, now_ms=self._fence.now_ms):
+        if barrier and chunk_pause_left_ms(rows, self._moves.settled, pause_ms=pause_ms, now_ms=self.fence.now_ms):
             return Admission([], {})
         leaders = {move.topic_partition: snapshot.partitions[move.topic_partition].leader for move in ready}
         strained = self._assess_pressure(ready, leaders)
@@ -536,7 +527,7 @@ class Step:
             active_transfers,
             snapshot,
             inputs.left_bytes,
-            self._memory.learned.stalled,
+            self.memory.learned.stalled,
             sizes={name for name, size in inputs.sizes.items() if size or limits.zero_counts},
             unknown_bytes=limits.unknown_bytes,
         )
@@ -569,17 +560,17 @@ class Step:
 
         What is urgent must not wait for one that may take days. Another plan waits for `stuck_after`.
         """
-        foreign = {} if self._memory.facts.strain is None else self._memory.facts.strain.foreign
-        if self._record.operation in URGENT_OPERATIONS:
+        foreign = {} if self.memory.facts.strain is None else self.memory.facts.strain.foreign
+        if self.record.operation in URGENT_OPERATIONS:
             return frozenset(foreign), {}
         stuck_ms = int(self._settings.stuck_after * 1000)
         until_ms = {name: since_ms + stuck_ms for name, since_ms in foreign.items()}
-        over = frozenset(name for name, at_ms in until_ms.items() if at_ms <= self._fence.now_ms)
+        over = frozenset(name for name, at_ms in until_ms.items() if at_ms <= self.fence.now_ms)
         return over, {name: at_ms for name, at_ms in until_ms.items() if name not in over}
 
     def _assess_pressure(self, ready: Sequence[Move], leaders: Mapping[TopicPartition, int | None]) -> frozenset[int]:
         """Find the pressure that the moves are under; return their brokers that have a partition out of sync."""
-        strain, slowest_ms = self._memory.facts.strain or ClusterStrain(0), self._memory.learned.slowest_call_ms
+        strain, slowest_ms = self.memory.facts.strain or ClusterStrain(0), self.memory.learned.slowest_call_ms
         ways = {(leaders[move.topic_partition], move.adding) for move in ready if move.adding}
         copying = {broker for leader, adding in ways for broker in (leader, *adding)}
         loaded = frozenset[int]().union(*strain.under_min_isr.values(), *strain.out_of_sync.values())
@@ -600,10 +591,10 @@ class Step:
         slow = self._pressure is Pressure.CONTROLLER_SLOW
         caps = ConcurrencyLimits(settings.max_in_per_broker, settings.max_out_per_broker, settings.max_in_flight)
         return caps.with_window(
-            self._memory.learned,
-            throttle=self._throttle or 0,
+            self.memory.learned,
+            throttle=self.throttle or 0,
             interval_s=settings.step_interval,
-            since_last_ms=self._fence.now_ms - self._record.stepped_ms,
+            since_last_ms=self.fence.now_ms - self.record.stepped_ms,
             leaders_throttled=settings.throttle_leaders,
             starts_in_turn=self._cluster.zookeeper_mode,
         ).under(self._pressure if slow else None)
@@ -633,9 +624,9 @@ class Step:
         by_name = {row.topic_partition: row for row in rows}
         try:
             # Before the submission: Kafka copies as soon as it has accepted one.
-            if self._throttle:
+            if self.throttle:
                 need = throttle_demand(admitted.moves, leaders=self._settings.throttle_leaders)
-                self._leases.acquire(need, self._throttle, copies_of(admitted.moves, snapshot))
+                self._leases.acquire(need, self.throttle, copies_of(admitted.moves, snapshot))
             unplaced = self._name_directories(admitted, by_name) if admitted.directories else {}
         except ClusterError:
             # Nothing was sent: the next step need not find out what became of it.
@@ -661,7 +652,7 @@ class Step:
             [row for name, row in by_name.items() if name not in refusals], directories_by_partition(admitted)
         )
         # Their stages had counted as complete, and are not: from now on they are waited for.
-        self._memory.refused |= refusals.keys() & self._in_flight
+        self.memory.refused |= refusals.keys() & self._in_flight
         held = [
             Held.of(name, self._refusal_reason(stages[name], error), getattr(error, "message", "") or str(error))
             for name, error in refusals.items()

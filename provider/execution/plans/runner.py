@@ -334,9 +334,9 @@ class PlanRunner:
             starting=starting and not resting,
             throttle=self._requested_throttle(record, cancelling=bool(cancelling)),
             cancelling=cancelling,
-            stalled=self._stalled if self._settings.when_stalled == "cancel" else (),
+            stalled=frozenset(self._stalled if self._settings.when_stalled == "cancel" else ()),
             # Nobody waits for what a rollback cannot restore: it ends with the rest.
-            without_log={name for name, _ in find_without_log(self._samples)} if record.rolls_back else (),
+            without_log=frozenset(name for name, _ in find_without_log(self._samples) if record.rolls_back),
             memory=self._memory,
             leases=read.leases,
         )
