@@ -89,6 +89,7 @@ class ExternalReassignmentGuard:
             if name not in ours and str(name) not in known
         }
         messages = unrestored + (self._report_or_cancel(new, snapshot) if new else [])
+        # What is left alone is reported once.
         if new and not self._cancels:
             self._store_exemptions(disabled, seen, known | {str(name) for name in new})
         self._remember_replica_orders(snapshot)

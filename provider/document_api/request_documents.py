@@ -295,6 +295,7 @@ def _remove_unaccepted(journal: Journal, name: str) -> Node:
             break
         if parse_document(node).is_accepted:
             raise _accepted_error(name, _executing_plan(journal, node))
+        # Otherwise it was accepted or changed in between: it is read again.
         if delete_one(journal.mailbox, node):
             return node
     raise RequestError(

@@ -98,6 +98,7 @@ class RequestIntake:
         if not self._mark_accepted(readable, {decision.asked.source for decision in begun}, admitted):
             admitted.unfinished = True  # one was removed or changed since it was read: the next poll decides again
             return admitted
+        # Before any plan is published: two plans must not move one partition.
         blocked = self._cancel_superseded(
             [decision for decision in begun if decision.outcome is RequestOutcome.SUPERSEDE]
         )
@@ -152,6 +153,8 @@ class RequestIntake:
     def _cancel_in_plan(self, plan: str, decisions: Sequence[RequestDecision]) -> dict[TopicPartition, str]:
         why = f"superseded by {', '.join(sorted({decision.asked.source for decision in decisions})[:3])}"
         for decision in decisions:
+            # Before the cancel: the record of the originals becomes the request's, and outlives the move that it
+            # supersedes.
             retarget_in_flight(
                 self._journal.mailbox, decision.asked.source, decision.asked.partition, decision.asked.replicas
             )
@@ -333,6 +336,7 @@ class PartialCancel:
         self._drop_open_moves(partitions, snapshot)
         submitted = self._find_unsettled(partitions, {MoveState.SUBMITTED})
         self._reversals.run([row for row in submitted if phase_of(row) is Phase.CANCELLING], self._why)
+        # Read again: as far as Kafka shows it, the cancels have ended by now.
         _, snapshot = self._observe(partitions)
         self._drop_open_moves(partitions, snapshot)
         left = self._find_unsettled(partitions)

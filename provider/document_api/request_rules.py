@@ -95,13 +95,13 @@ class RequestDecision:
     active: ActiveReassignment | None = None
 
 
-def decide_requests(asked: Iterable[RequestedAssignment], sight: ClusterView) -> list[RequestDecision]:
+def decide_requests(asked: Iterable[RequestedAssignment], view: ClusterView) -> list[RequestDecision]:
     """Decide each requested partition, in order; at most one decision per partition is MOVE or SUPERSEDE."""
     decisions: list[RequestDecision] = []
     chosen: dict[TopicPartition, int] = {}
     for one in asked:
         earlier = decisions[chosen[one.partition]] if one.partition in chosen else None
-        decision = _decide_request(one, sight, earlier)
+        decision = _decide_request(one, view, earlier)
         if decision.outcome is not RequestOutcome.REFUSE:
             if earlier is not None and decision.outcome is not RequestOutcome.DONE:
                 why = f"{one.source} has since requested {list(one.replicas)}"
@@ -112,22 +112,22 @@ def decide_requests(asked: Iterable[RequestedAssignment], sight: ClusterView) ->
     return decisions
 
 
-def _decide_request(asked: RequestedAssignment, sight: ClusterView, earlier: RequestDecision | None) -> RequestDecision:
-    partition = sight.snapshot.partitions.get(asked.partition)
-    flight = sight.active.get(asked.partition)
+def _decide_request(asked: RequestedAssignment, view: ClusterView, earlier: RequestDecision | None) -> RequestDecision:
+    partition = view.snapshot.partitions.get(asked.partition)
+    flight = view.active.get(asked.partition)
     if partition is None:
-        topic, snapshot = asked.partition.topic, sight.snapshot
+        topic, snapshot = asked.partition.topic, view.snapshot
         absent = snapshot.deletion_clause(topic) or "there is no such partition"
         return RequestDecision(asked, RequestOutcome.REFUSE, HIDDEN if topic in snapshot.hidden else absent)
-    if asked.partition.topic in sight.refused:
-        return RequestDecision(asked, RequestOutcome.REFUSE, f"Kafka said: {sight.refused[asked.partition.topic]}")
+    if asked.partition.topic in view.refused:
+        return RequestDecision(asked, RequestOutcome.REFUSE, f"Kafka said: {view.refused[asked.partition.topic]}")
     why = (
-        _invalid_target_reason(asked, partition, sight)
+        _invalid_target_reason(asked, partition, view)
         or _other_api_reason(asked, partition, flight, earlier)
-        or _no_leader_reason(asked, partition, flight, sight)
-        or _too_few_replicas_reason(asked, partition, flight, sight)
-        or _worse_target_reason(asked, partition, flight, sight)
-        or other_directory_reason(asked.directories, sight.directories)
+        or _no_leader_reason(asked, partition, flight, view)
+        or _too_few_replicas_reason(asked, partition, flight, view)
+        or _worse_target_reason(asked, partition, flight, view)
+        or other_directory_reason(asked.directories, view.directories)
     )
     if why:
         return RequestDecision(asked, RequestOutcome.REFUSE, why)
@@ -158,13 +158,13 @@ def _decide_later_request(asked: RequestedAssignment, earlier: RequestDecision) 
     return RequestDecision(asked, earlier.outcome, active=earlier.active)
 
 
-def _invalid_target_reason(asked: RequestedAssignment, partition: Partition, sight: ClusterView) -> str:
+def _invalid_target_reason(asked: RequestedAssignment, partition: Partition, view: ClusterView) -> str:
     if not asked.replicas:
         return "it names no broker"
-    known = frozenset(sight.snapshot.brokers) | sight.snapshot.hosting_brokers
+    known = frozenset(view.snapshot.brokers) | view.snapshot.hosting_brokers
     for broker in asked.replicas:
         # A reassignment that waits for a dead broker would only block the requests after it.
-        why = "" if broker in partition.replicas else broker_fault(broker, sight.snapshot.live, known)
+        why = "" if broker in partition.replicas else broker_fault(broker, view.snapshot.live, known)
         if why:
             return f"{why}; submit it again when it is" if broker in known else why
     return ""
@@ -183,7 +183,7 @@ def _other_api_reason(
 
 
 def _no_leader_reason(
-    asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None, sight: ClusterView
+    asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None, view: ClusterView
 ) -> str:
     """Return why Kafka would not complete the request without a leader; empty with one, or if only the order changes.
 
@@ -195,11 +195,11 @@ def _no_leader_reason(
     if partition.leader is not None or in_flight_there or only_reorders(there, asked.replicas):
         return ""
     what = " to copy from" if set(asked.replicas).difference(there) else ", without which Kafka removes no replica"
-    return f"it has no leader{what}; {bring_back(partition.last_in_sync(sight.snapshot), sight.snapshot.live)}"
+    return f"it has no leader{what}; {bring_back(partition.last_in_sync(view.snapshot), view.snapshot.live)}"
 
 
 def _too_few_replicas_reason(
-    asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None, sight: ClusterView
+    asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None, view: ClusterView
 ) -> str:
     """Return why the partition has too few original replicas (`top` in KIP-236); empty when it has enough.
 
@@ -210,7 +210,7 @@ def _too_few_replicas_reason(
     originals = partition.replicas if flight is None or flight.originals is None else flight.originals
     if flight is not None and asked.replicas == originals:
         return ""
-    least = sight.min_isr.get(asked.partition.topic)
+    least = view.min_isr.get(asked.partition.topic)
     # A request that adds replicas is exempt: it is the way out.
     if least is None or len(originals) >= least or len(asked.replicas) > len(originals):
         return ""
@@ -221,9 +221,9 @@ def _too_few_replicas_reason(
 
 
 def _worse_target_reason(
-    asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None, sight: ClusterView
+    asked: RequestedAssignment, partition: Partition, flight: ActiveReassignment | None, view: ClusterView
 ) -> str:
     originals = partition.original if flight is None or flight.originals is None else flight.originals
     if flight is not None and asked.replicas in {originals, flight.target}:
         return ""
-    return worse_target_reason(asked.replicas, originals, sight.min_isr.get(asked.partition.topic), sight.cordoned)
+    return worse_target_reason(asked.replicas, originals, view.min_isr.get(asked.partition.topic), view.cordoned)
