@@ -178,7 +178,8 @@ def _operation_params() -> dict[str, Param]:
         "operation": Param(
             "rebalance",
             "rebalance: balance all brokers. expand: the same, if a broker is empty. drain: empty the named brokers. "
-            "set-replication-factor: of the named topics. leaders: make leaders even; nothing is copied.",
+            "relieve: move off what disks hold above max_used. set-replication-factor: of the named topics. "
+            "leaders: make leaders even; nothing is copied.",
             type="string",
             enum=list(REBALANCE_OPERATIONS),
         ),

@@ -29,8 +29,8 @@ __all__ = ["empty_broker_joined", "rebalance"]
 _JOINING = {"operation": "expand", "when_busy": "wait"}
 _DOC = """
 Balances the brokers of a Kafka cluster (*rebalance*), moves replicas to new ones (*expand*), empties others (*drain*),
-changes the replication factor of topics (*set-replication-factor*), or makes leaders even without copying (*leaders*),
-with the fewest changes.
+moves off what full disks hold above a threshold (*relieve*), changes the replication factor of topics
+(*set-replication-factor*), or makes leaders even without copying (*leaders*), with the fewest changes.
 
 It starts only on a fully replicated, idle cluster, shows its plan with a proof, waits for a user to approve exactly
 that plan, and executes it in throttled chunks, within `maintenance_window` if one is set. With `dry_run` it stops

@@ -56,8 +56,8 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
     """Plans the operation that `request` describes, from a snapshot; does not change or connect to the cluster.
 
     `request` holds fields of the form of the DAG `rebalance`, by name: the `operation` (rebalance, expand, drain,
-    set-replication-factor, leaders), the `brokers` to drain, and any of its filters, goals and budgets, such as
-    `topics` and `exclude_brokers`. A scheduled run without a budget moves at most a tenth of the cluster's bytes.
+    relieve, set-replication-factor, leaders), the `brokers` to drain, and any of its filters, goals and budgets, such
+    as `topics` and `exclude_brokers`. A scheduled run without a budget moves at most a tenth of the cluster's bytes.
     All else is as in PlanReassignmentOperator.
 
     If the snapshot alone shows that there is nothing to do, no job is run, and `uri` and `digest` are None. Returns the

@@ -46,6 +46,7 @@ class Operation(StrEnum):
     EXPAND = "expand"
     DRAIN = "drain"
     FILL = "fill"
+    RELIEVE = "relieve"
     SET_REPLICATION_FACTOR = "set-replication-factor"
     LEADERS = "leaders"
     APPLY = "apply"
@@ -65,6 +66,8 @@ class MoveRule(Enum):
     SAME_REPLICAS = auto()
     #: Exactly the given target.
     GIVEN_TARGET = auto()
+    #: Replicas on volumes that are used above a threshold are replaced, each in its place.
+    FULL_VOLUMES = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,9 @@ OPERATIONS: Mapping[str, OperationSpec] = {
     Operation.DRAIN: OperationSpec(
         "the same, and the draining brokers are emptied", MoveRule.TARGET_FACTOR, evens_out=True
     ),
+    Operation.RELIEVE: OperationSpec(
+        "move off what volumes hold above max_used, and nothing else", MoveRule.FULL_VOLUMES
+    ),
     Operation.SET_REPLICATION_FACTOR: OperationSpec(
         'options: {"replication_factor": 3, "topics": ["orders"]}', MoveRule.REQUESTED_FACTOR
     ),
@@ -148,6 +154,8 @@ class MoveReason(StrEnum):
     REPLICATION_FACTOR = "replication_factor"
     #: Its replicas were not spread over as many racks as there are.
     RACK_SPREAD = "rack_spread"
+    #: A replica was on a volume that is used above the threshold.
+    DISK_FULL = "disk_full"
     #: Another broker held less than its fair share.
     BALANCE = "balance"
     #: A user or a file requested exactly this assignment.
@@ -167,6 +175,7 @@ _WORDS: dict[str, str] = {
     MoveReason.BROKER_DRAINING: "a replica is on a broker that is down or being drained",
     MoveReason.REPLICATION_FACTOR: "its number of replicas is not its replication factor",
     MoveReason.RACK_SPREAD: "its replicas are not spread over as many racks as possible",
+    MoveReason.DISK_FULL: "a replica is on a disk that is used above max_used",
     MoveReason.BALANCE: "another broker held less than its share",
     MoveReason.GIVEN: "the reassignment was requested explicitly",
     MoveReason.REORDER: "the same replicas in another order, to balance leaders and their successors",

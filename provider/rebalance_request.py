@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kafka_steward.assignment import EVEN_OPERATIONS, Operation
+from kafka_steward.assignment import Operation
 from kafka_steward.errors import RequestError, SettingError
 from kafka_steward.planning.options import GIVEN_OPTIONS
 from kafka_steward.value_parsing import parse_broker_ids, shorten_value
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from typing import Self
 
 #: The operations of a rebalance, as named in its form.
-REBALANCE_OPERATIONS = ("rebalance", "expand", "drain", "set-replication-factor", "leaders")
+REBALANCE_OPERATIONS = ("rebalance", "expand", "drain", "relieve", "set-replication-factor", "leaders")
 
 #: The fields of the form that define the plan.
 REQUEST_FIELDS = ("operation", "brokers", *GIVEN_OPTIONS)
 
-_EVEN = tuple(operation for operation in REBALANCE_OPERATIONS if operation in EVEN_OPERATIONS)
+_WITH_BUDGET = tuple(operation for operation in REBALANCE_OPERATIONS if operation in GIVEN_OPTIONS["max_moves"].of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ class RebalanceRequest:
             raise RequestError(wrong or self._wrong_operation_message("replication_factor", factor))
         if self.operation == factor and not self.topics:
             raise RequestError("Name the topics whose replication factor is to be set; .* is all of them.")
-        if self.operation not in _EVEN and (given("max_moves") or given("max_bytes")):
-            raise RequestError(self._wrong_operation_message("max_moves or max_bytes", ", ".join(_EVEN)))
+        if self.operation not in _WITH_BUDGET and (given("max_moves") or given("max_bytes")):
+            raise RequestError(self._wrong_operation_message("max_moves or max_bytes", ", ".join(_WITH_BUDGET)))
         if given("balance") == "racks" and self.operation != Operation.REBALANCE.value:
             raise RequestError(
                 self._wrong_operation_message("balance, with the value racks,", Operation.REBALANCE.value)

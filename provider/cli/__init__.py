@@ -12,7 +12,7 @@ function is imported when the verb is called::
     show.py        status, health, partitions, plans, show, audit
     manage.py      verify, throttle, abandon
     throttles.py   throttles
-    plan.py        plan heal, fill, rebalance, expand, drain, set-replication-factor, leaders
+    plan.py        plan heal, fill, rebalance, expand, drain, relieve, set-replication-factor, leaders
     execute.py     apply, resume                        cancel.py    cancel
     requests.py    queue, requests, signal              document_facts.py  the documents, as status prints them
     documents.py   the other documents, watch, pending; journal copy, pair, archive
@@ -678,6 +678,12 @@ _PLANNING_VERBS = (
         "Ids of the brokers to empty, such as 3,4",
     ),
     _PlanningVerb(Operation.FILL, "Add the pending replicas of topics (KIP-409)", "plan.plan_fill", ("plan fill",)),
+    _PlanningVerb(
+        Operation.RELIEVE,
+        "Move off what disks hold above a threshold",
+        "plan.plan_relieve",
+        ("plan relieve --max-used 0.8 --max-bytes 500G",),
+    ),
     _PlanningVerb(
         Operation.SET_REPLICATION_FACTOR,
         "Set the replication factor of topics",

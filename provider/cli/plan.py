@@ -136,6 +136,7 @@ plan_rebalance = partial(_plan, operation=Operation.REBALANCE)
 plan_expand = partial(_plan, operation=Operation.EXPAND)
 plan_drain = partial(_plan, operation=Operation.DRAIN)
 plan_leaders = partial(_plan, operation=Operation.LEADERS)
+plan_relieve = partial(_plan, operation=Operation.RELIEVE)
 plan_replication_factor = partial(_plan, operation=Operation.SET_REPLICATION_FACTOR)
 
 

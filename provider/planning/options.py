@@ -16,6 +16,7 @@ from kafka_steward.value_parsing import Option
 
 _SETS_FACTOR = frozenset({Operation.SET_REPLICATION_FACTOR})
 _PLACES_REPLICAS = frozenset(OPERATIONS) - REORDERING_OPERATIONS
+_HAS_BUDGET = EVEN_OPERATIONS | {Operation.RELIEVE}
 #: The options without which an operation cannot be planned.
 REQUIRED: Mapping[Operation, tuple[str, ...]] = {
     Operation.SET_REPLICATION_FACTOR: ("replication_factor", "topics"),
@@ -127,6 +128,15 @@ class Options:
         section=_GOALS,
         flag="--topic-spread",
     )
+    max_used: float = _declare_option(
+        0.85,
+        "The fraction of each log directory's volume that may be used; what is beyond it moves to other brokers.",
+        low=0,
+        high=1,
+        of=frozenset({Operation.RELIEVE}),
+        section=_GOALS,
+        flag="--max-used",
+    )
     tolerance: float = _declare_option(
         0.05,
         "Accepted deviation of a broker from its share of the bytes, as a fraction.",
@@ -160,7 +170,7 @@ class Options:
         "The most replicas to move.",
         low=1,
         value_type=int,
-        of=EVEN_OPERATIONS,
+        of=_HAS_BUDGET,
         section=_BUDGET,
         flag="--max-moves",
         when_empty="no limit",
@@ -170,7 +180,7 @@ class Options:
         "The most bytes to move.",
         low=1,
         value_type=int,
-        of=EVEN_OPERATIONS,
+        of=_HAS_BUDGET,
         section=_BUDGET,
         flag="--max-bytes",
         when_empty="no limit; in a scheduled run, a tenth of the cluster's bytes",

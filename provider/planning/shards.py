@@ -64,6 +64,7 @@ from kafka_steward.planning.solver.problem import (
     find_mean_rate,
 )
 from kafka_steward.planning.solver.proof import Measures, measure_candidate, proof_fields, rack_notes
+from kafka_steward.planning.solver.relief import relieve_disks
 from kafka_steward.planning.solver.room import Chosen, RoomRules
 from kafka_steward.planning.solver.sharded.plan import (
     MAX_LEADER_CELLS,
@@ -303,6 +304,9 @@ def _solve_freely(
     """
     if not several:
         return _require_placement(_collect_plan(shards, job, None))
+    if job.operation is Operation.RELIEVE:
+        # The brokers that receive are those of all shards.
+        return _require_placement(_collect_plan(shards.merge_into_one(), job, None))
     if job.operation in EVEN_OPERATIONS and job.options.balance == "replicas":
         return _solve_even_shards(shards, job, topics=len(pc.unique(partitions.column("topic"))))
     views = views_of_others(shards.collect_answers(_kernel(totals_of_shard, job)))
@@ -445,6 +449,8 @@ def _solve_by_operation(problem: Problem, others: OtherShards | None) -> Candida
         return apply_reassignment(problem)
     if problem.operation is Operation.LEADERS:
         return even_out_leaders(problem)
+    if problem.operation is Operation.RELIEVE:
+        return relieve_disks(problem)
     if problem.operation not in EVEN_OPERATIONS:
         return fill_missing(problem, others)
     if problem.options.balance == "racks":

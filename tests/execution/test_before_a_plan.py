@@ -259,6 +259,7 @@ def request_of(operation: str, **fields: Any) -> RebalanceRequest:
             {"include": ["o.*"], "balance": "bytes", "tolerance": 0.1, "rack_aware": False, "internal_topics": True},
         ),
         (request_of("drain", brokers=[4], internal_topics=False, max_moves=3), {"max_moves": 3}),
+        (request_of("relieve", max_used=0.7, max_bytes=9, balance="bytes"), {"max_used": 0.7, "max_bytes": 9}),
         (
             request_of("expand", exclude=["pay_.*"], exclude_brokers=[2]),
             {"exclude": ["pay_.*"], "exclude_brokers": [2]},
@@ -306,8 +307,10 @@ FACTOR = "set-replication-factor"
 MISFIT = (
     "The field {} is only for {}, and the operation is {}; leave the field empty, or change the operation."
 ).format
-NO_BUDGET = MISFIT("max_moves or max_bytes", "rebalance, expand, drain", FACTOR)
-OPERATIONS = "There is no operation 'shrink'; there are rebalance, expand, drain, set-replication-factor, leaders."
+NO_BUDGET = MISFIT("max_moves or max_bytes", "rebalance, expand, drain, relieve", FACTOR)
+OPERATIONS = (
+    "There is no operation 'shrink'; there are rebalance, expand, drain, relieve, set-replication-factor, leaders."
+)
 NO_TOPICS = "Name the topics whose replication factor is to be set; .* is all of them."
 UNKNOWN_TOPICS = "No topic has a full name that matches x, y; correct topics."
 OWN = "__consumer_offsets is one of Kafka's own topics; switch internal_topics on."
@@ -351,6 +354,32 @@ def test_an_expand_finds_new_brokers_by_itself_and_says_when_there_is_none() -> 
     for several in (cluster("1a 2b 3c 4a-", "t: 123"), cluster("1a 2b 3c 4a- 5b-", "t: 123", "dead: 5/1")):
         assert no_op_reason(request_of("drain", brokers=[4]), several) == "Broker 4 already holds no replica."
     assert no_op_reason(request_of("drain", brokers=[4]), cluster("1a 2b 3c 4a-", "t: 124")) == ""
+
+
+def test_a_relief_needs_a_volume_above_its_threshold_and_names_the_fullest() -> None:
+    unknown = "Kafka reports the size of no log directory's volume, which it does from version 3.3 on."
+    assert no_op_reason(request_of("relieve"), WHOLE) == unknown
+    rows = [
+        {"broker": 1, "state": "live", "disk_total": [100, 100], "disk_used": [70, 86]},
+        {"broker": 2, "state": "live", "disk_total": [0], "disk_used": [0]},
+    ]
+    snapshot = snapshot_of(rows, [])
+    assert no_op_reason(request_of("relieve"), snapshot) == ""
+    fullest = "No volume is used above 90%: the fullest one, of broker 1, to 86%."
+    assert no_op_reason(request_of("relieve", max_used=0.9), snapshot) == fullest
+
+
+def test_a_snapshot_says_which_log_directory_a_replica_is_in_where_a_broker_has_several(tmp_path: Path) -> None:
+    simulator = Simulator.of("1a 2b 3a", "t: 12 31 23", size=40)
+    simulator.disks[1] = {"/disk-1": 100, "/disk-2": 100}
+    simulator.located[T1, 1] = "/disk-2"
+    take_snapshot(simulator, str(tmp_path), failed=(), now_ms=1)
+    snapshot = read_snapshot(str(tmp_path))
+    assert snapshot.partitions["log_dirs"].to_pylist() == [[0, 0], [0, 1], None]
+    assert snapshot.brokers["disk_used"].to_pylist()[0] == [40, 40]
+    plan = planned(snapshot, "relieve", {"max_used": 0.3, "max_moves": 1})
+    assert check(snapshot, plan).problems == []
+    assert [row["after"] for row in plan.rows.to_pylist()] == [[3, 2]]
 
 
 def test_what_a_plan_breaks_is_named() -> None:
@@ -556,7 +585,7 @@ def test_an_unknown_field_is_refused_with_all_valid_ones() -> None:
         RebalanceRequest.of({"operation": "rebalance", "broker": [4]})
     assert str(refused.value) == (
         "Unknown rebalance option 'broker'. Valid options: operation, brokers, replication_factor, topics, exclude, "
-        "exclude_brokers, rack_aware, rackless, balance, topic_spread, tolerance, prefer, internal_topics, "
+        "exclude_brokers, rack_aware, rackless, balance, topic_spread, max_used, tolerance, prefer, internal_topics, "
         "max_moves, max_bytes."
     )
 

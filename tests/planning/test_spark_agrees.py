@@ -66,10 +66,12 @@ NEEDED: dict[Operation, dict[str, Any]] = {
     Operation.SET_REPLICATION_FACTOR: {"replication_factor": 3, "topics": ["t", "u", "w"]},
     Operation.APPLY: {"reassignment": GIVEN},
 }
-#: Options that an operation takes and that change nothing: a reassignment is applied as it was given, and an order is
-#: changed without a copy.
+#: Options that an operation takes and that change nothing: a reassignment is applied as it was given, an order is
+#: changed without a copy, and no relief makes the spread of a partition over the racks worse, whatever a broker without
+#: a rack counts as.
 IDLE = {("apply", option) for option in ("include", "named_topics", "exclude", "pin", "rackless", "rack_aware")}
 IDLE |= {("leaders", option) for option in ("max_in_per_broker", "max_out_per_broker", "throttle")}
+IDLE |= {("relieve", "rackless")}
 
 
 @dataclass(frozen=True)
@@ -86,11 +88,14 @@ class Case:
     def snapshot(self) -> SnapshotFolder:
         """Five topics of twelve partitions on seven brokers, two of which have no rack."""
         dice = random.Random(3)
-        brokers = [
+        brokers: list[dict[str, Any]] = [
             {"broker": number, "rack": rack, "state": "live"}
             for number, rack in enumerate(["a", "b", "a", "b", "a", None, None], 1)
         ]
         brokers[3]["state"] = STATES.get(self.operation.value, "live")
+        if self.operation is Operation.RELIEVE:
+            disks = [{"room": [5 << 30], "disk_used": [used << 30]} for used in (15, 1, 15, 15, 0, 1, 15)]
+            brokers = [row | {"disk_total": [15 << 30]} | disk for row, disk in zip(brokers, disks, strict=True)]
         rows = []
         for topic in ("__consumer_offsets", "t", "u", "v", "w"):
             for number in range(12):
@@ -109,6 +114,7 @@ def cases() -> Iterator[Case]:
         barred: dict[str, Any] = {"exclude_brokers": [2]}
         service = {} if operation in BALANCING_OPERATIONS else {"service_topics": ["[tu]"]}
         others = service if operation in EVEN_OPERATIONS else {**barred, **service}
+        others |= {"max_used": 0.5} if operation is Operation.RELIEVE else {}
         others, racks = {**others, "rackless": "own-rack"}, {"rack_aware": False}
         if operation in REORDERING_OPERATIONS:
             others = racks = {}
@@ -120,6 +126,9 @@ def cases() -> Iterator[Case]:
         )
         if operation in BALANCING_OPERATIONS:
             yield Case(operation, {"service_topics": ["[tu]"]})
+        if operation is Operation.RELIEVE:
+            yield Case(operation, {"max_used": 0.5, "max_moves": 3})
+            yield Case(operation, {"max_bytes": 3 << 30})
         if operation is Operation.REBALANCE:
             yield Case(operation, {"balance": "racks", "max_moves": 9})
         if operation in EVEN_OPERATIONS:

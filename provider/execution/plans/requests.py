@@ -30,7 +30,7 @@ from kafka_steward.planning.files.reassignment import (
     parse_directories,
     parse_reassignment,
 )
-from kafka_steward.planning.options import Options, select_options
+from kafka_steward.planning.options import OPTIONS, Options, select_options
 from kafka_steward.rebalance_request import RebalanceRequest
 from kafka_steward.service_topics import SERVICE_TOPICS
 
@@ -63,7 +63,8 @@ def planner_options(
 def no_op_reason(request: RebalanceRequest, snapshot: SnapshotFolder) -> str:
     """Return why there is nothing to plan, as far as the snapshot shows; else empty.
 
-    An expand needs a live broker that has no replicas and is not cordoned. A drain needs a broker with replicas.
+    An expand needs a live broker that has no replicas and is not cordoned. A drain needs a broker with replicas, and
+    a relief a volume that is used above its threshold.
     """
     new = {row["broker"] for row in snapshot.brokers.to_pylist() if row["state"] == "new"}
     empty = new.difference(cordoned_brokers(snapshot.brokers))
@@ -73,7 +74,26 @@ def no_op_reason(request: RebalanceRequest, snapshot: SnapshotFolder) -> str:
         draining = frozenset(request.brokers)
         if not any(draining.intersection(replicas) for replicas in snapshot.partitions["replicas"].to_pylist()):
             return f"{begin_with_brokers(sorted(draining), 'already holds', 'already hold')} no replica."
+    if request.operation == Operation.RELIEVE.value:
+        return _no_full_volume(snapshot, request.options.get("max_used") or OPTIONS["max_used"].default)
     return ""
+
+
+def _no_full_volume(snapshot: SnapshotFolder, max_used: float) -> str:
+    """Return that no log directory's volume is used above the threshold; empty if one is."""
+    rows = [row for row in snapshot.brokers.to_pylist() if row["disk_total"]]
+    used = [
+        (used / total, row["broker"])
+        for row in rows
+        for total, used in zip(row["disk_total"], row["disk_used"], strict=True)
+        if total
+    ]
+    if not used:
+        return "Kafka reports the size of no log directory's volume, which it does from version 3.3 on."
+    fullest, broker = max(used)
+    if fullest > max_used:
+        return ""
+    return f"No volume is used above {max_used:.0%}: the fullest one, of broker {broker}, to {fullest:.0%}."
 
 
 def _total_replica_bytes(snapshot: SnapshotFolder) -> int:

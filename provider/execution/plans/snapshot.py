@@ -58,8 +58,10 @@ def take_snapshot(
     refuse_hidden_topics(cluster, snapshot, log_dirs)
     min_isr = min_isr_by_topic(cluster, {name.topic for name in snapshot.partitions})
     shares = read_copied_shares(cluster, snapshot)
+    numbers = _directory_numbers(log_dirs)
     partitions = [
         _partition_row(partition, snapshot.live, log_dirs, min_isr, shares)
+        | {"log_dirs": _directories_of(partition, numbers)}
         | _target_columns(partition, targets or {}, begun or {})
         | _rate_column(partition, (rates or {}).get(name))
         for name, partition in sorted(snapshot.partitions.items())
@@ -137,6 +139,27 @@ def _disk_columns(
     used = [(directory.total_bytes or 0) - (directory.usable_bytes or 0) for directory in taking]
     room = [max(of.free_bytes, 0) for of in rooms]
     return {**flags, "room": room + [0] * closed, "disk_total": total, "disk_used": used}
+
+
+def _directory_numbers(log_dirs: Mapping[int, BrokerLogDirs]) -> dict[int, dict[TopicPartition, int]]:
+    """Return, for each broker with several log directories, which of those that take replicas each replica is in."""
+    return {
+        broker: {
+            name: number
+            for number, directory in enumerate(each for each in dirs.directories if each.takes_replicas)
+            for name in directory.replica_bytes
+        }
+        for broker, dirs in log_dirs.items()
+        if len(dirs.directories) > 1
+    }
+
+
+def _directories_of(partition: Partition, numbers: Mapping[int, Mapping[TopicPartition, int]]) -> list[int] | None:
+    if numbers.keys().isdisjoint(partition.replicas):
+        return None
+    return [
+        numbers[broker].get(partition.topic_partition, -1) if broker in numbers else 0 for broker in partition.replicas
+    ]
 
 
 def _broker_states(

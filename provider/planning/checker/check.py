@@ -46,6 +46,7 @@ from kafka_steward.planning.checker.leaders import (
     left_exchanges,
     topic_leader_problems,
 )
+from kafka_steward.planning.checker.relief import VolumesLeft, volume_problems
 from kafka_steward.planning.checker.room import NO_LIMIT, RoomLeft, room_left, room_problems
 from kafka_steward.planning.checker.rules import (
     LEADERLESS,
@@ -58,6 +59,7 @@ from kafka_steward.planning.checker.rules import (
     move_violations,
     promises_evenness,
     rack_repair_problems,
+    relief_problems,
 )
 from kafka_steward.planning.files.formats import SNAPSHOT_PARTITIONS, PlanFolder, SnapshotFolder, moves_from_rows
 
@@ -127,7 +129,7 @@ def check(snapshot: SnapshotFolder, plan: PlanFolder, *, proven: bool = True) ->
     priced = add_prices(snapshot, plan.rows, plan.proof) if proven and not problems else plan.proof
     # Without prices, `check_topics` does not ask whether a topic may do with fewer moves.
     proof = priced if proven else {**plan.proof, "prices": {}}
-    room = room_left(snapshot.brokers, plan.rows)
+    room = room_after(snapshot, plan)
     findings: Findings = combine_findings([
         check_topics(snapshot.brokers, partitions, moves_from_rows(rows), rows, proof, room=room)
         for partitions, rows in _parts_of_topics(snapshot.partitions, plan.rows)
@@ -135,6 +137,12 @@ def check(snapshot: SnapshotFolder, plan: PlanFolder, *, proven: bool = True) ->
     judged = verdict(snapshot.brokers, proof, replace(findings, problems=problems + findings.problems))
     countable = proven and promises_evenness(proof) and len(snapshot.partitions) <= MAX_EXCHANGE_ROWS
     return replace(judged, left=_count_left_exchanges(snapshot, plan, findings.counts, room)) if countable else judged
+
+
+def room_after(snapshot: SnapshotFolder, plan: PlanFolder) -> RoomLeft:
+    """Return the room that a plan leaves, and what it does to the volumes."""
+    volumes = VolumesLeft.of(snapshot.brokers, snapshot.partitions, plan.rows, plan.proof)
+    return room_left(snapshot.brokers, plan.rows, volumes)
 
 
 def _count_left_exchanges(
@@ -191,7 +199,7 @@ def check_topics(
     for move in moves:
         problems += [f"{move.topic_partition}: {problem}" for problem in move_violations(move, context)]
     problems += _completeness_problems(moves, context)
-    problems += rack_repair_problems(moves, brokers, context)
+    problems += [*rack_repair_problems(moves, brokers, context), *relief_problems(moves, brokers, context)]
     # If a row is no move of this snapshot, or appears twice, the outcome of the topics is undefined.
     checkable = (
         promises_evenness(proof) and not twice and all(move.topic_partition in context.partitions for move in moves)
@@ -288,6 +296,7 @@ def snapshot_problems(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[s
     if _largest_factor(proof) not in (None, largest):
         problems.append(f"The proof says largest_factor = {_largest_factor(proof)}; the snapshot says {largest}.")
     problems += order_problems(snapshot.partitions, rows, proof)
+    problems += volume_problems(VolumesLeft.of(snapshot.brokers, snapshot.partitions, rows, proof))
     return problems + list(room_problems(snapshot.brokers, snapshot.partitions, rows, proof))
 
 

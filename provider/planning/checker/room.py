@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from kafka_steward.planning.checker.relief import VolumesLeft
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class RoomLeft:
 
     bytes_left: Mapping[int, int] = field(default_factory=dict)
     unjudged: frozenset[int] = frozenset()
+    #: What the plan does to the volumes, if it is a relief.
+    volumes: VolumesLeft | None = None
 
     def surely_takes(self, broker: int, size: int | None) -> bool:
         """Return True if the broker could take one more replica of `size` bytes."""
@@ -36,15 +41,15 @@ class RoomLeft:
 NO_LIMIT = RoomLeft()
 
 
-def room_left(brokers: pa.Table, rows: pa.Table) -> RoomLeft:
-    """Return the room that a plan's `rows` leave."""
+def room_left(brokers: pa.Table, rows: pa.Table, volumes: VolumesLeft | None = None) -> RoomLeft:
+    """Return the room that a plan's `rows` leave; `volumes` is what a relief does to them."""
     rooms = _rooms(brokers)
     left = {broker: room[0] for broker, room in rooms.items() if len(room) == 1}
     for column, sign in (("adding", -1), ("removing", 1)):
         for broker, size in _ends(rows, column):
             if broker in left:
                 left[broker] += sign * size
-    return RoomLeft(left, frozenset(broker for broker, room in rooms.items() if len(room) != 1))
+    return RoomLeft(left, frozenset(broker for broker, room in rooms.items() if len(room) != 1), volumes)
 
 
 def room_problems(brokers: pa.Table, partitions: pa.Table, rows: pa.Table, proof: Mapping[str, Any]) -> Iterator[str]:
@@ -86,7 +91,7 @@ def _overfilled(rooms: Mapping[int, Sequence[int]], rows: pa.Table) -> Iterator[
     for broker, sizes in sorted(coming.items()):
         room = rooms.get(broker)
         # Brokers that have room for all that comes need no look at the order.
-        if room is None or _fit_in_every_order(room, sizes):
+        if room is None or fit_in_every_order(room, sizes):
             continue
         if len(room) == 1:
             tight[broker] = room[0]
@@ -98,7 +103,8 @@ def _overfilled(rooms: Mapping[int, Sequence[int]], rows: pa.Table) -> Iterator[
     yield from _overfilled_in_turn(tight, rows)
 
 
-def _fit_in_every_order(room: Sequence[int], sizes: Sequence[int]) -> bool:
+def fit_in_every_order(room: Sequence[int], sizes: Sequence[int]) -> bool:
+    """Return True if replicas of these sizes fit into the `room` of log directories in whatever order they come."""
     largest = max(sizes)
     spare = [free - largest for free in room if free >= largest]
     return bool(spare) and sum(sizes) <= sum(spare) + largest

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from kafka_steward.assignment import (
     only_reorders,
 )
 from kafka_steward.planning.checker.constraints import BrokerConstraints
+from kafka_steward.planning.checker.relief import directories_of
 from kafka_steward.planning.checker.room import NO_LIMIT, RoomLeft
 from kafka_steward.service_topics import INTERNAL_TOPICS
 
@@ -71,6 +72,13 @@ class SnapshotPartition:
     #: Empty if it is not known.
     isr: frozenset[int] = frozenset()
     min_isr: int | None = None
+    #: The number of the log directory of each replica; empty if each broker has only one.
+    log_dirs: tuple[int, ...] = ()
+
+    @property
+    def directories(self) -> dict[int, int]:
+        """The number of the log directory of each replica, by broker."""
+        return directories_of(self.replicas, self.log_dirs)
 
 
 @dataclass(frozen=True)
@@ -171,6 +179,7 @@ def build_context(
             leader=row["leader"],
             isr=frozenset(row["isr"]),
             min_isr=row["min_isr"],
+            log_dirs=tuple(row["log_dirs"] or ()),
         )
     rows = brokers.to_pylist()
     state = {row["broker"]: row["state"] for row in rows}
@@ -448,6 +457,19 @@ def _check_same_replicas(move: Move, part: SnapshotPartition, context: CheckCont
         yield f"broker {leader[0]} may not lead it: it is not usable or not in sync."
 
 
+def _check_relief(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
+    """Check relieve: what leaves a full volume is replaced in its place in the order."""
+    full = context.room.volumes.excess if context.room.volumes else {}
+    for broker in sorted(move.removing):
+        if (broker, part.directories.get(broker, -1)) not in full:
+            yield f"its replica on broker {broker} is on no volume above max_used, and must not move."
+    stays = [broker in move.removing for broker in move.before]
+    if len(move.after) != len(move.before) or any(
+        before != after for before, after, leaves in zip(move.before, move.after, stays, strict=False) if not leaves
+    ):
+        yield "it does more than to replace replicas on full volumes, each in its place."
+
+
 def _check_given_target(move: Move, _part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     if context.given_targets.get(move.topic_partition) != move.after:
         yield "its target is not the requested one."
@@ -460,7 +482,36 @@ RULES = {
     MoveRule.TARGET_FACTOR: _check_target_factor,
     MoveRule.SAME_REPLICAS: _check_same_replicas,
     MoveRule.GIVEN_TARGET: _check_given_target,
+    MoveRule.FULL_VOLUMES: _check_relief,
 }
+
+
+def relief_problems(moves: Sequence[Move], brokers: pa.Table, context: CheckContext) -> Iterator[str]:
+    """Yield a problem for each partition that a relief spreads worse, or leaves on a full volume that it could leave.
+
+    A plan within a budget may leave any.
+    """
+    volumes = context.room.volumes
+    if volumes is None:
+        return
+    constraints = BrokerConstraints.of(brokers, context.options)
+    planned = {move.topic_partition: move for move in moves}
+    whole = not context.options.get("max_moves") and not context.options.get("max_bytes")
+    for name, part in context.partitions.items():
+        crowded = partial(count_crowded_replicas, part=part, constraints=constraints)
+        move = planned.get(name)
+        if move is not None and crowded(move.after) > crowded(part.replicas):
+            yield f"{name}: its racks break the rule after the plan, and did not before."
+        full = [broker for broker in part.replicas if volumes.stays_full((broker, part.directories.get(broker, -1)))]
+        in_sync = not part.isr or part.isr.issuperset(part.replicas)
+        settled = in_sync and not part.offline and context.in_use.issuperset(part.replicas)
+        if move or not (full and whole and settled and part.size) or hold_reasons(name, context):
+            continue
+        for broker in context.receivers - {*part.replicas}:
+            spread = tuple(broker if at == full[0] else at for at in part.replicas)
+            if volumes.takes(broker, part.size) and crowded(spread) <= crowded(part.replicas):
+                yield f"{name}: broker {full[0]} stays above max_used, and broker {broker} has a place for its replica."
+                break
 
 
 def rack_repair_problems(moves: Sequence[Move], brokers: pa.Table, context: CheckContext) -> Iterator[str]:

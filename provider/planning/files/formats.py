@@ -54,7 +54,9 @@ SNAPSHOT_BROKERS = pa.schema(
 #: `replicas` is in Kafka's order: the first is the preferred leader. `leader` is -1 without one. `bytes` is the size
 #: on the leader. `offline` lists the replicas on live brokers that a heal must replace, because their log directories
 #: have failed. `all_offline` is true if no replica is live: all of them are on dead brokers, to be healed or not, or in
-#: failed log directories. `bytes_per_s` is what producers bring into it, as a mean of the last hour.
+#: failed log directories. `bytes_per_s` is what producers bring into it, as a mean of the last hour. `log_dirs` has for
+#: each replica the number of its log directory among those of `disk_total` of its broker, -1 if it is in none of them;
+#: null if each of its brokers has only one.
 SNAPSHOT_PARTITIONS = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),
@@ -71,6 +73,7 @@ SNAPSHOT_PARTITIONS = pa.schema(
         pa.field("offline", _INTS),
         pa.field("all_offline", pa.bool_()),
         pa.field("bytes_per_s", pa.float64()),
+        pa.field("log_dirs", _INTS),
     ]
 )
 

@@ -78,6 +78,7 @@ def move_reasons(candidate: CandidatePlan, brokers: Brokers, operation: Operatio
     applies = [
         (np.full(len(rows), operation in GIVEN_OPERATIONS), MoveReason.GIVEN),
         (~moved, MoveReason.REORDER),
+        (np.full(len(rows), operation is Operation.RELIEVE), MoveReason.DISK_FULL),
         # A lower factor drops a replica on a dead broker first: that is which replica goes, not why one does.
         (resized & (operation is Operation.SET_REPLICATION_FACTOR), MoveReason.REPLICATION_FACTOR),
         (on["failed"] | on["down"], MoveReason.BROKER_FAILED),

@@ -57,6 +57,8 @@ class Brokers:
     capacity: tuple[Fraction, ...]
     #: The bytes that each log directory may receive, None if they are not known.
     rooms: tuple[tuple[int, ...] | None, ...]
+    #: The size of the volume of each log directory, and the bytes of it that are used; None if they are not known.
+    disks: tuple[tuple[tuple[int, int], ...] | None, ...]
     own_rack: bool
     known_rack: Ints
     cordoned: Bools
@@ -82,6 +84,7 @@ class Brokers:
             receivers=np.array(receivers, bool),
             capacity=_exact_capacities([row["capacity"] for row in rows]),
             rooms=tuple(rooms),
+            disks=tuple(_volumes(row["disk_total"], row["disk_used"]) for row in rows),
             own_rack=options.rackless == "own-rack",
             known_rack=np.array(numbers, np.int64),
             cordoned=np.array([bool(row["cordoned"]) for row in rows], bool),
@@ -103,6 +106,10 @@ class Brokers:
     def usable(self) -> Bools:
         """A mask of the brokers that may hold a replica, even if they receive no further one."""
         return self.state_mask("live", "new")
+
+
+def _volumes(total: Sequence[int] | None, used: Sequence[int] | None) -> tuple[tuple[int, int], ...] | None:
+    return None if total is None or used is None else tuple(zip(total, used, strict=True))
 
 
 def _refuse_invalid_brokers(rows: Sequence[dict[str, object]], excluded: Collection[int]) -> None:
@@ -160,6 +167,8 @@ class PartitionTable:
     leaving: Bools
     #: Rows that the snapshot knows to have no live replica.
     all_offline: Bools
+    #: The number of the log directory that each replica is in, -1 if it is not known.
+    directory: Ints
 
     @classmethod
     def of(cls, table: pa.Table, brokers: Brokers, mean_rate: float | None = None) -> PartitionTable:
@@ -194,6 +203,7 @@ class PartitionTable:
             moving=(_list_lengths(table, "adding") > 0) | (_list_lengths(table, "removing") > 0),
             leaving=is_pair_in(row, ids, *_flatten_lists(table, "removing")),
             all_offline=np.asarray(pc.fill_null(table.column("all_offline"), False).to_numpy(), bool),
+            directory=_directories(table, row),
         )
         partitions._refuse_invalid_rows(ids, brokers)
         return partitions
@@ -469,6 +479,16 @@ def _int_column(table: pa.Table, name: str, unknown: int = 0) -> Ints:
 
 def _list_lengths(table: pa.Table, name: str) -> Ints:
     return np.asarray(pc.fill_null(pc.list_value_length(table.column(name)), 0).to_numpy(), dtype=np.int64)
+
+
+def _directories(table: pa.Table, row: Ints) -> Ints:
+    """Return the number of the log directory of each replica."""
+    found, known = np.zeros(len(row), np.int64), _list_lengths(table, "log_dirs")
+    for at in np.flatnonzero((known > 0) & (known != _list_lengths(table, "replicas")))[:1].tolist():
+        topic, number = (table.column(name)[at].as_py() for name in ("topic", "partition"))
+        raise PlanError(f"The partition {topic}-{number} has more or fewer log directories than replicas.")
+    found[(known > 0)[row]] = _flatten_lists(table, "log_dirs")[1]
+    return found
 
 
 def _flatten_lists(table: pa.Table, name: str) -> tuple[Ints, Ints]:

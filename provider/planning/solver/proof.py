@@ -352,7 +352,7 @@ def proof_fields(measures: Measures, brokers: Brokers, operation: Operation, opt
         "options": options.to_json(operation),
         **{name: counts[name] for name in _COUNTED},
         "gap": gap,
-        "gap_reason": _room_reason(counts, no_room) or _bound_gap_reason(gap, options),
+        "gap_reason": _room_reason(counts, no_room) or _bound_gap_reason(gap, operation, options),
         "limited_by_room": _WITHOUT_LIMIT in counts,
         "leader_evenness": _leader_evenness(measures, brokers),
         "leader_changes_bound": _leader_bound(measures, brokers, operation),
@@ -419,9 +419,11 @@ def _room_reason(counts: Mapping[str, int], no_room: int) -> str | None:
     return f"{sentence} Whether another plan could {most}be more even or move less was left open at this size."
 
 
-def _bound_gap_reason(gap: int, options: Options) -> str | None:
+def _bound_gap_reason(gap: int, operation: Operation, options: Options) -> str | None:
     if gap == 0:
         return None
+    if operation is Operation.RELIEVE:
+        return "The plan moves few bytes: fewer and larger replicas would take more of them along."
     if options.balance == "bytes":
         return (
             "The bound counts the replicas that must leave their brokers; the others move to even out the disks, for "

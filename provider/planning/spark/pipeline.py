@@ -37,10 +37,11 @@ from kafka_steward.planning.checker.check import (
     add_prices,
     check_topics,
     combine_findings,
+    room_after,
     snapshot_problems,
     verdict,
 )
-from kafka_steward.planning.checker.room import RoomLeft, room_left
+from kafka_steward.planning.checker.room import RoomLeft
 from kafka_steward.planning.files.formats import (
     PLAN,
     SNAPSHOT_PARTITIONS,
@@ -171,10 +172,7 @@ def check_with_spark(
     rows, proof = plan.rows, plan.proof
     problems = snapshot_problems(snapshot, rows, proof)
     proof = dict(proof if problems else add_prices(snapshot, rows, proof))
-    boundaries, room = (
-        shard_boundaries(snapshot.partitions.column("topic"), shard_rows),
-        room_left(snapshot.brokers, rows),
-    )
+    boundaries, room = shard_boundaries(snapshot.partitions.column("topic"), shard_rows), room_after(snapshot, plan)
     partitions = _read_partitions(spark, snapshot)
     moves = spark.read.parquet(spark_uri(f"{plan_uri.rstrip('/')}/plan.parquet"))
     packs = [
