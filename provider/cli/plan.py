@@ -406,7 +406,7 @@ def _print_plan(
     document = {
         "plan": plan.digest,
         **{name: proof.get(name) for name in numbers},
-        "spread": proof.get("spread"),
+        **{name: proof.get(name) for name in ("spread", "load")},
         "moves": moves,
         "reassignment": json.loads(reassignment_json(plan.moves)),
         **facts,

@@ -208,6 +208,7 @@ class ProofSummary:
     """The statements of a plan's proof. `gap` is what it moves more than `lower_bound`: 0 is proven to be the fewest.
 
     `predicted_s` is the least duration in seconds, at `throttle` bytes per second into one broker; None without one.
+    `bytes_in_before` and `bytes_in_after` are those of the fullest broker over the mean; None if no rate is known.
     `brokers` has at most 1,000 brokers. `left` has the first 100 partitions that need a change and stay as they are,
     `left_counts` the number of them by reason. `rack_left` has the first few that break the rack rule after the plan,
     for each reason why it leaves them, and `rack_left_counts` the number of them.
@@ -221,6 +222,8 @@ class ProofSummary:
     throttle: int | None = None
     rack_violations_before: int | None = None
     rack_violations_after: int | None = None
+    bytes_in_before: float | None = None
+    bytes_in_after: float | None = None
     brokers: tuple[BrokerChange, ...] = ()
     left: tuple[LeftPartition, ...] = ()
     left_counts: Mapping[str, int] = field(default_factory=dict, hash=False)

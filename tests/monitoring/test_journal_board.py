@@ -32,6 +32,7 @@ QUERIES = {panel["title"]: target["rawSql"] for panel in BOARD["panels"] for tar
 WHO = Actor("rebalance", "manual", "submit", 1, "ada")
 MOVES = [Move("t", at, (1, 2), (1, 3), 0, at, "balance", None, 100) for at in range(3)]
 MEASURES = {"failed_brokers": 1, "under_replicated_partitions": 3, "reassignment_bytes_in_per_sec.4": 10.5}
+MEASURES |= {"leader_bytes_in_per_sec.4": 20.5, "follower_bytes_in_per_sec.4": 30.5}
 
 
 @pytest.fixture(scope="module")

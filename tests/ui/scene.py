@@ -184,6 +184,8 @@ def _proof(scene: Scene) -> ProofSummary:
         predicted_s=scene.moves * 3_000_000 / 50_000_000,
         throttle=50_000_000,
         rack_violations_before=4,
+        bytes_in_before=1.72,
+        bytes_in_after=1.34,
         rack_violations_after=0,
         rack_left=(LeftPartition("canary", 0, "service_topic"),),
         rack_left_counts={"service_topic": 2},

@@ -116,6 +116,7 @@ def proof_summary(plan: PlanFolder, snapshot: SnapshotFolder | None = None) -> P
     """Return what the proof of a plan states; what a proof made elsewhere does not state is None."""
     proof = plan.proof
     racks, rack_left = _mapping(proof.get("rack_violations")), _mapping(proof.get("rack_left"))
+    load = _mapping(proof.get("load"))
     left = _left_partitions(entry for name in ("unplaced", "pinned") for entry in _sequence(proof.get(name)))
     if snapshot is not None:
         # A step only reports progress, and needs no Arrow, which is slow to import.
@@ -132,6 +133,8 @@ def proof_summary(plan: PlanFolder, snapshot: SnapshotFolder | None = None) -> P
         throttle=_number(_mapping(proof.get("options")).get("throttle")),
         rack_violations_before=_number(racks.get("before")),
         rack_violations_after=_number(racks.get("after")),
+        bytes_in_before=_number(_mapping(_mapping(load.get("replicas")).get("before")).get("highest_over_mean")),
+        bytes_in_after=_number(_mapping(_mapping(load.get("replicas")).get("after")).get("highest_over_mean")),
         brokers=_broker_changes(_mapping(proof.get("spread"))),
         left=left,
         left_counts=dict(Counter(partition.reason for partition in left).most_common(_NAMED)),

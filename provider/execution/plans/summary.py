@@ -247,8 +247,26 @@ def _cost_rows(
         ("bytes copied", _size_text(plan, snapshot)),
         ("partitions touched", f"{len(plan.moves)} of {proof.get('partitions')}"),
         ("preferred leaders that change", changes),
+        *_load_rows(proof),
         ("predicted duration", _predicted_duration(plan, stricter)),
         ("partitions not spread over the racks", f"{racks.get('before', 0)} before, {racks.get('after', 0)} after"),
+    ]
+
+
+def _load_rows(proof: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return how many times the mean producers bring into the fullest broker, before and after the plan."""
+    load = proof.get("load") or {}
+    known = [
+        (name, [load[what][when]["highest_over_mean"] for when in ("before", "after")])
+        for name, what in (("bytes in, fullest broker", "replicas"), ("bytes in, fullest leader", "leaders"))
+        if load
+    ]
+    rates = counted(load.get("assumed") or 0, "rate", "is", "are")
+    assumed = f"; {rates} assumed" if load.get("assumed") else ""
+    return [
+        (name, f"{before:.2f} times the mean before, {after:.2f} after{assumed}")
+        for name, (before, after) in known
+        if before is not None and after is not None
     ]
 
 

@@ -46,6 +46,7 @@ from kafka_steward.planning.checker.leaders import (
     left_exchanges,
     topic_leader_problems,
 )
+from kafka_steward.planning.checker.load import load_problems
 from kafka_steward.planning.checker.relief import VolumesLeft, volume_problems
 from kafka_steward.planning.checker.room import NO_LIMIT, RoomLeft, room_left, room_problems
 from kafka_steward.planning.checker.rules import (
@@ -297,7 +298,8 @@ def snapshot_problems(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[s
         problems.append(f"The proof says largest_factor = {_largest_factor(proof)}; the snapshot says {largest}.")
     problems += order_problems(snapshot.partitions, rows, proof)
     problems += volume_problems(VolumesLeft.of(snapshot.brokers, snapshot.partitions, rows, proof))
-    return problems + list(room_problems(snapshot.brokers, snapshot.partitions, rows, proof))
+    tables = snapshot.brokers, snapshot.partitions, rows, proof
+    return [*problems, *room_problems(*tables), *load_problems(*tables)]
 
 
 def _largest_factor(proof: Mapping[str, Any]) -> int | None:

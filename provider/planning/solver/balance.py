@@ -47,6 +47,16 @@ from kafka_steward.planning.solver.leaders import (
     order_for_failover,
     uneven_note,
 )
+from kafka_steward.planning.solver.load import (
+    MAX_PAIRS,
+    Counts,
+    LeaderChoice,
+    Load,
+    Racks,
+    ReplicaChoice,
+    even_out,
+    only_exchanges,
+)
 from kafka_steward.planning.solver.problem import (
     Bools,
     Disposition,
@@ -113,6 +123,8 @@ class Placement:
     broker: Ints
     bound: int
     within_bounds: bool
+    #: Whether the number of replicas on each broker is given: that of one shard among several.
+    of_shard: bool = False
 
 
 #: A function that returns each row's leader, and the name of the bounds that it could meet.
@@ -232,7 +244,10 @@ def balance_with_placement(
     rows, brokers, to_place = problem.rows, len(problem.brokers), setup.to_place
     if len(setup.planned) == 0:
         return CandidatePlan(rows, setup.disposition, rows.row, rows.broker, bound=0)
-    placed = place(to_place, setup.bounds)
+    placed, even_load = place(to_place, setup.bounds), None
+    if rows.bytes_per_s is not None and len(setup.planned) * brokers <= MAX_PAIRS:
+        even_load = _EvenLoad(problem, setup, rows.bytes_per_s)
+        placed = even_load.replicas(placed) if problem.room_rules is None else placed
     old, new = (to_place.row * brokers + to_place.broker, placed.row * brokers + placed.broker)
     held = np.isin(new, old)
     # Replicas in place keep their order, and new replicas follow them.
@@ -243,10 +258,11 @@ def balance_with_placement(
         to_place.topic, replicas, problem.brokers.receivers, alike=problem.brokers.has_equal_capacities
     )
     leader, evenness = choose(to_place.topic, replicas, choices)
+    met = next(bounds for bounds in choices if bounds.name == evenness)
+    leader = even_load.leaders(placed, leader, met) if even_load else leader
     position[placed.broker == leader[placed.row]] = -1
     order = np.lexsort((placed.broker, position, placed.row))
     ordered = Replicas(placed.row, placed.broker[order], replicas.leads[order], replicas.added[order])
-    met = next(bounds for bounds in choices if bounds.name == evenness)
     broker = _failover_order(problem, to_place.topic, ordered, met, shards)
     notes = []
     if not placed.within_bounds:
@@ -257,6 +273,53 @@ def balance_with_placement(
         rows, (setup.disposition != Disposition.PLANNED)[rows.row], setup.planned[placed.row], broker
     )
     return CandidatePlan(rows, setup.disposition, row, broker, placed.bound, tuple(notes), evenness)
+
+
+class _EvenLoad:
+    """The load of a shard's planned rows: `bytes_per_s` are the rates of all its rows."""
+
+    def __init__(self, problem: Problem, setup: BalanceSetup, bytes_per_s: Ints) -> None:
+        self.rows, self.setup, self.rates = problem.rows, setup, bytes_per_s
+        brokers, to_place = problem.brokers, setup.to_place
+        self.weight = np.where(brokers.usable, np.array(brokers.capacity, float), 0)
+        self.held = np.zeros((len(setup.planned), len(brokers)), bool)
+        self.held[to_place.row, to_place.broker] = True
+        self.leader = np.full(len(setup.planned), -1)
+        self.leader[to_place.row[to_place.leads]] = to_place.broker[to_place.leads]
+
+    def replicas(self, placed: Placement) -> Placement:
+        """Return a placement that costs the same, and whose fullest broker takes fewer bytes from producers."""
+        to_place, bounds = self.setup.to_place, self.setup.bounds
+        on = self._table(placed)
+        shape = (len(on), bounds.rack[0].shape[1])
+        racks = Racks(to_place.group, count_pairs(placed.row, to_place.group[placed.broker], shape), bounds.rack)
+        choice = ReplicaChoice(on, self.held, self.leader, to_place.size, racks, to_place.receive_excluded)
+        counts = Counts(to_place.topic, bounds.cell, bounds.broker)
+        if placed.of_shard or not placed.within_bounds:
+            counts = only_exchanges(counts, placed.broker)
+        broker = even_out(placed.row, placed.broker, choice, self._load(np.arange(len(self.rows.row))), counts)
+        order = np.lexsort((broker, placed.row))
+        return replace(placed, row=placed.row[order], broker=broker[order])
+
+    def leaders(self, placed: Placement, leader: Ints, bounds: LeaderBounds) -> Ints:
+        """Return leaders of which as few are new, the fullest of whom takes fewer bytes from producers."""
+        counts = Counts(self.setup.to_place.topic, bounds.cell, bounds.broker)
+        if placed.of_shard:
+            counts = only_exchanges(counts, leader)
+        choice = LeaderChoice(self._table(placed), self.held, self.leader)
+        return even_out(np.arange(len(leader)), leader, choice, self._load(self.rows.row_starts[:-1]), counts)
+
+    def _table(self, placed: Placement) -> Bools:
+        on = np.zeros_like(self.held)
+        on[placed.row, placed.broker] = True
+        return on
+
+    def _load(self, replicas: Ints) -> Load:
+        """Return the load, beside what those of the given replicas take that stay as they are."""
+        row, broker = self.rows.row[replicas], self.rows.broker[replicas]
+        stays = self.setup.disposition[row] != Disposition.PLANNED
+        besides = np.bincount(broker[stays], self.rates[row[stays]], len(self.weight))
+        return Load(self.rates[self.setup.planned], besides.astype(np.float64), self.weight)
 
 
 def _failover_order(

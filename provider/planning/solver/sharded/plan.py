@@ -200,7 +200,7 @@ def balance_merged_shards(problem: Problem, merged: MergedShards) -> CandidatePl
 
 def _place_shard(problem: PlacementProblem, bounds: Bounds, quota: ShardQuota) -> Placement:
     row, broker = place_within_quota(problem, bounds.rack, quota.replicas(bounds.cell[0]))
-    return Placement(row, broker, 0, within_bounds=True)
+    return Placement(row, broker, 0, within_bounds=True, of_shard=True)
 
 
 def balance_shard(problem: Problem, quota: ShardQuota) -> CandidatePlan:
