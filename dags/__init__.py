@@ -22,7 +22,7 @@ from kafka_steward.dags.fill import broker_joined, fill
 from kafka_steward.dags.heal import broker_failed, heal
 from kafka_steward.dags.health import health
 from kafka_steward.dags.probe import probe
-from kafka_steward.dags.rebalance import empty_broker_joined, rebalance
+from kafka_steward.dags.rebalance import broker_imbalanced, disk_full, empty_broker_joined, rebalance
 from kafka_steward.dags.throttle import throttle
 
 __all__ = [
@@ -30,10 +30,12 @@ __all__ = [
     "alert_due",
     "apply",
     "broker_failed",
+    "broker_imbalanced",
     "broker_joined",
-    "empty_broker_joined",
     "cancel",
     "controls",
+    "disk_full",
+    "empty_broker_joined",
     "fill",
     "heal",
     "health",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow.sdk import DAG, Asset, BaseOperator
 
@@ -23,10 +23,8 @@ from kafka_steward.operators.rebalance import (
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 from kafka_steward.rebalance_request import REQUEST_FIELDS
 
-__all__ = ["empty_broker_joined", "rebalance"]
+__all__ = ["broker_imbalanced", "disk_full", "empty_broker_joined", "rebalance"]
 
-#: Initial values of the form of a DAG that starts when a broker joins.
-_JOINING = {"operation": "expand", "when_busy": "wait"}
 _DOC = """
 Balances the brokers of a Kafka cluster (*rebalance*), moves replicas to new ones (*expand*), empties others (*drain*),
 moves off what full disks hold above a threshold (*relieve*), changes the replication factor of topics
@@ -56,11 +54,26 @@ def empty_broker_joined(conn_id: str = DEFAULT_CONN_ID) -> Asset:
     return watch_asset(conn_id, "broker-new")
 
 
+def broker_imbalanced(conn_id: str = DEFAULT_CONN_ID) -> Asset:
+    """Return the asset whose events report brokers that lead far more than the others; any DAG may be scheduled on it.
+
+    The threshold is the connection's setting `imbalance_above`. What lasts is reported again after a day.
+    """
+    return watch_asset(conn_id, "broker-imbalanced")
+
+
+def disk_full(conn_id: str = DEFAULT_CONN_ID) -> Asset:
+    """Return the asset whose events report volumes used above `disk_above`, as `broker_imbalanced` does."""
+    return watch_asset(conn_id, "disk-full")
+
+
 def rebalance(
     conn_id: str = DEFAULT_CONN_ID,
     *,
     schedule: Any = None,
     on_join: bool = False,
+    on_imbalance: bool = False,
+    on_full_disk: bool = False,
     fields: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     spark_conn_id: str | None = None,
@@ -79,23 +92,22 @@ def rebalance(
 
     Without a `schedule` it is triggered manually. A scheduled run moves at most a tenth of the cluster's bytes unless
     its `fields`, values of the form's fields, set another budget. With `on_join` it is `expand`, and starts when empty
-    brokers join.
+    brokers join; with `on_imbalance` it is `leaders`, and starts when a broker leads far more than the others; with
+    `on_full_disk` it is `relieve`, and starts when a disk is full.
 
     A run's own parameters override the `settings`, but not the approval: `approve_above`, `approvers`, `self_approval`
     and `approval_timeout`, as in ApprovePlanOperator. All else is as in every workflow: see kafka_steward.dags.
     """
-    if on_join and schedule is not None:
-        raise SettingError("A rebalance has on_join or a schedule, not both; call rebalance() once for each.")
+    event = _event_that_starts(schedule, on_join=on_join, on_imbalance=on_imbalance, on_full_disk=on_full_disk)
     workflow = Workflow(
         conn_id, settings, spark_conn_id=spark_conn_id, deferrable=deferrable, on_kill=on_kill, notify=notify
     )
     given = workflow.settings
-    starts = [empty_broker_joined(conn_id)] if on_join else schedule
     with workflow.create_dag(
-        "expand" if on_join else "rebalance",
+        event.operation if event else "rebalance",
         _DOC,
-        rebalance_params({**(_JOINING if on_join else {}), **(fields or {})}, given),
-        starts,
+        rebalance_params({**(event.fields if event else {}), **(fields or {})}, given),
+        [event.asset(conn_id)] if event else schedule,
         **{"max_active_runs": 1, **options},
     ) as dag:
         snapshot, plan = _add_planning_tasks(workflow, dag, on_join=on_join)
@@ -111,6 +123,34 @@ def rebalance(
             draining_brokers=dag.param("brokers"),
         )
     return dag
+
+
+class _StartingEvent(NamedTuple):
+    """An event that starts a rebalance: the argument that asks for it, its asset, and the operation."""
+
+    argument: str
+    asset: Callable[[str], Asset]
+    operation: str
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Initial values of the form."""
+        return {"operation": self.operation, "when_busy": "wait"}
+
+
+_EVENTS = (
+    _StartingEvent("on_join", empty_broker_joined, "expand"),
+    _StartingEvent("on_imbalance", broker_imbalanced, "leaders"),
+    _StartingEvent("on_full_disk", disk_full, "relieve"),
+)
+
+
+def _event_that_starts(schedule: Any, **asked: bool) -> _StartingEvent | None:
+    events = [event for event in _EVENTS if asked[event.argument]]
+    if len(events) + (schedule is not None) > 1:
+        names = [*(event.argument for event in events), *(["a schedule"] if schedule is not None else [])]
+        raise SettingError(f"A rebalance has {' or '.join(names)}, not several; call rebalance() once for each.")
+    return events[0] if events else None
 
 
 def _add_planning_tasks(workflow: Workflow, dag: DAG, *, on_join: bool) -> tuple[BaseOperator, BaseOperator]:

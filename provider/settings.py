@@ -158,6 +158,15 @@ class Settings:
     health_interval: float = _watch_setting(
         60.0, "Seconds between two health checks of the watch. 0: none.", **_SECONDS
     )
+    imbalance_above: float = _watch_setting(
+        1.5,
+        "The event broker-imbalanced is for brokers that lead more than this many times the mean of the bytes that "
+        "producers bring. 0: none.",
+        **_SECONDS,
+    )
+    disk_above: float = _watch_setting(
+        0.85, "The event disk-full is for brokers with a volume that is used above this fraction. 0: none.", **_FRACTION
+    )
     health_retention: float = _watch_setting(
         7.0, "Days for which the watch's health measurements are kept, for plots.", **_DAYS
     )

@@ -297,6 +297,14 @@ class FillEvent:
 
 
 @dataclass(frozen=True)
+class StandingOut:
+    """The watch's last event for brokers that stand out, and these brokers; its time is by the journal's clock."""
+
+    announced_ms: int = 0
+    brokers: Assignment = ()
+
+
+@dataclass(frozen=True)
 class UnsettledPartitions:
     """What keeps a cluster from being fully replicated, with the time since which it does.
 
@@ -512,6 +520,8 @@ ACCEPTED_DOCUMENTS: Noun[str, AcceptedDocument] = Noun("accepted_documents", Acc
 DEFERRED_PARTITIONS: Noun[str, DeferredPartitions] = Noun("deferred_partitions", DeferredPartitions)
 FILL_EVENT: Noun[str, FillEvent] = Noun("fill_event", FillEvent)
 UNSETTLED: Noun[str, UnsettledPartitions] = Noun("unsettled", UnsettledPartitions)
+#: By the event of the watch.
+STANDING_OUT: Noun[str, StandingOut] = Noun("standing_out", StandingOut)
 EMPTY_BROKERS: Noun[str, BrokerClaims] = Noun("empty_brokers", BrokerClaims)
 #: By a hash of the servers. These rows precede the id of a cluster, so that they are of `NO_CLUSTER`.
 KNOWN_CLUSTERS: Noun[str, KnownCluster] = Noun("known_clusters", KnownCluster)

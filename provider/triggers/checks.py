@@ -15,6 +15,7 @@ from kafka_steward.execution.load.look import LoadWatch, load_measures
 from kafka_steward.execution.watch.broker_joins import poll_empty_brokers, poll_joined_brokers
 from kafka_steward.execution.watch.failure_detector import FailureDetector
 from kafka_steward.execution.watch.health import check_health
+from kafka_steward.execution.watch.imbalance import ImbalanceWatch
 from kafka_steward.execution.watch.observation import CheckRecorder, ObservedCluster, broker_reports
 from kafka_steward.journal.audit import Actor
 from kafka_steward.journal.observed import CheckReport, CheckState
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from kafka_steward.execution.load.look import BytesIn
     from kafka_steward.execution.watch.broker_joins import EmptyBrokers, JoinPollResult
     from kafka_steward.execution.watch.failure_detector import DetectionResult
+    from kafka_steward.execution.watch.imbalance import ImbalanceReport
     from kafka_steward.hooks.session import ClusterSession
 
 
@@ -191,8 +193,8 @@ class EmptyBrokerCheck(Check["EmptyBrokers"]):
         self.reporter.log_once(result.sentence, about=result.sentence)
 
 
-class ClusterHealthCheck(Check[None]):
-    """Measures the cluster's health (KIP-352), as metrics and as rows for plots. Emits no event.
+class ClusterHealthCheck(Check["ImbalanceReport | None"]):
+    """Measures the cluster's health (KIP-352), as metrics and as rows for plots; emits events of what stands out.
 
     Runs in a thread of its own: a stalled broker must not keep the watch from detecting the failure of another one.
     """
@@ -203,8 +205,21 @@ class ClusterHealthCheck(Check[None]):
     _before: CopiedBytes | None = None
     _sized_s: float | None = None
     _load: LoadWatch | None = None
+    _listened: frozenset[str] = frozenset()
 
-    def poll(self, opened: ClusterSession) -> tuple[None, None, float]:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._imbalance = ImbalanceWatch()
+
+    def listen_for(self, events: Collection[str]) -> None:
+        """Emit those of `events` that are about brokers that stand out."""
+        self._listened = frozenset(events)
+
+    def events_of(self, event: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """Return the payloads by event, as `poll` has them."""
+        return event
+
+    def poll(self, opened: ClusterSession) -> tuple[dict[str, Any] | None, ImbalanceReport | None, float]:
         """Measure, emit the metrics, and store the rows."""
         every_s = opened.settings.health_interval
         if not every_s:
@@ -228,7 +243,16 @@ class ClusterHealthCheck(Check[None]):
             opened.journal.health.add_measures(measures, every_ms=int(every_s * 1000), retention_ms=days_ms)
         if opened.journal.watch_reports is not None:
             opened.journal.watch_reports.replace_brokers(broker_reports(health, load))
-        return None, None, every_s
+        led = {broker: found.as_leader for broker, found in load.items()}
+        disks = cluster.directories(sorted(cluster.snapshot().live))
+        report = self._imbalance.look(opened.journal, led, disks, opened.settings, listened=self._listened)
+        events = {event: event_payload(opened, report.now_ms, brokers) for event, brokers in report.due.items()}
+        return events or None, report, every_s
+
+    def report(self, result: ImbalanceReport | None) -> None:
+        """Log which brokers stand out, if that has changed."""
+        if result is not None:
+            self.reporter.log_once(result.sentence, about=result.sentence)
 
     def _look_at_load(self, opened: ClusterSession, cluster: KafkaCluster, *, sized: bool) -> Mapping[int, BytesIn]:
         """Look at what producers bring into partitions; `cluster` has been read in this poll."""

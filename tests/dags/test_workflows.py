@@ -12,7 +12,17 @@ import pytest
 from airflow.sdk import DAG, Asset, TriggerRule
 from airflow.serialization.serialized_objects import DagSerialization
 
-from kafka_steward.dags import apply, broker_failed, broker_joined, empty_broker_joined, fill, heal, rebalance
+from kafka_steward.dags import (
+    apply,
+    broker_failed,
+    broker_imbalanced,
+    broker_joined,
+    disk_full,
+    empty_broker_joined,
+    fill,
+    heal,
+    rebalance,
+)
 from kafka_steward.errors import SettingError
 from kafka_steward.operators.approve import ApprovePlanOperator
 from kafka_steward.operators.failures import FindFailuresOperator
@@ -71,6 +81,8 @@ def test_what_a_killed_submit_does_is_said_once() -> None:
         (heal, "heal", broker_failed, "broker-failed"),
         (fill, "fill", broker_joined, "broker-joined"),
         (partial(rebalance, on_join=True), "expand", empty_broker_joined, "broker-new"),
+        (partial(rebalance, on_imbalance=True), "leaders", broker_imbalanced, "broker-imbalanced"),
+        (partial(rebalance, on_full_disk=True), "relieve", disk_full, "disk-full"),
     ],
 )
 def test_it_listens_to_its_own_clusters_watch(
@@ -150,8 +162,18 @@ def test_with_on_join_a_new_broker_starts_an_expand_that_waits_for_a_quiet_clust
     assert dag.get_task("plan").upstream_task_ids == {"snapshot"}
     DagSerialization.from_dict(DagSerialization.to_dict(dag))
     assert "find_joined" not in rebalance().task_ids
-    with pytest.raises(SettingError, match="has on_join or a schedule, not both"):
+    with pytest.raises(SettingError, match="has on_join or a schedule, not several"):
         rebalance(on_join=True, schedule="@daily")
+    with pytest.raises(SettingError, match="has on_imbalance or on_full_disk, not several"):
+        rebalance(on_full_disk=True, on_imbalance=True)
+
+
+@pytest.mark.parametrize(("argument", "operation"), [("on_imbalance", "leaders"), ("on_full_disk", "relieve")])
+def test_a_broker_that_stands_out_starts_a_plan_of_its_own_kind(argument: str, operation: str) -> None:
+    dag = rebalance("kafka_production", **{argument: True})  # type: ignore[arg-type]
+    assert (dag.params["operation"], dag.params["when_busy"]) == (operation, "wait")
+    assert "find_joined" not in dag.task_ids
+    DagSerialization.from_dict(DagSerialization.to_dict(dag))
 
 
 def test_form_name_schedule_settings_and_waiting_are_the_authors_choice() -> None:

@@ -197,6 +197,19 @@ def test_a_look_at_the_health_reports_the_brokers_in_place_of_those_before(measu
     assert [each.under_replicated for each in measured.reported()] == [1, 1, 0, 0]
 
 
+def test_a_look_at_the_health_emits_an_event_for_a_full_disk_to_those_who_listen(measured: Measured) -> None:
+    measured.settings = Settings(health_interval=0.001, disk_above=1e-9)
+    opened: Any = measured
+    opened.access, opened.origin = SimpleNamespace(conn_id="kafka"), {}
+    assert measured.check.poll(opened)[0] is None, "nobody listens"
+    measured.check.listen_for({"disk-full", "broker-failed"})
+    event, report, _ = measured.check.poll(opened)
+    assert event is not None
+    assert measured.check.events_of(event)["disk-full"]["brokers"] == [1, 2, 3]
+    measured.check.report(report)
+    assert measured.check.poll(opened)[0] is None, "it was announced"
+
+
 def test_a_gauge_of_a_broker_has_its_id_in_the_name_and_as_a_tag(monkeypatch: pytest.MonkeyPatch) -> None:
     emitted: list[tuple[str, float, dict[str, str]]] = []
     monkeypatch.setattr(stats, "gauge", lambda name, value, *, tags: emitted.append((name, value, tags)))
