@@ -48,6 +48,18 @@ def test_a_drain_is_planned_and_nothing_is_submitted(scene: Scene, capsys: pytes
     assert scene.journal.plans.latest(1) == []
 
 
+def test_a_relief_needs_a_full_disk_and_moves_what_is_above_the_threshold(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nothing = planned(scene, capsys, "relieve")
+    assert nothing["sentence"].startswith("No volume is used above 85%: the fullest one, of broker ")
+    scene.simulator.disks[1] = {"/disk-1": 240}
+    found = planned(scene, capsys, "relieve", "--max-used", "0.9")
+    assert [each["before"] for each in found["moves"]] != []
+    assert all(1 in each["before"] and 1 not in each["replicas"] for each in found["moves"])
+    assert found["options"]["max_used"] == 0.9
+
+
 def test_the_proof_is_printed_as_tables(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     assert scene.call("plan", "drain", "--brokers", "1", "--throttle", "100") == 0
     out, err = capsys.readouterr()
