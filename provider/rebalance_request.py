@@ -92,10 +92,9 @@ class RebalanceRequest:
             raise RequestError("Name the topics whose replication factor is to be set; .* is all of them.")
         if self.operation not in _WITH_BUDGET and (given("max_moves") or given("max_bytes")):
             raise RequestError(self._wrong_operation_message("max_moves or max_bytes", ", ".join(_WITH_BUDGET)))
-        if given("balance") == "racks" and self.operation != Operation.REBALANCE.value:
-            raise RequestError(
-                self._wrong_operation_message("balance, with the value racks,", Operation.REBALANCE.value)
-            )
+        only = {"racks": Operation.REBALANCE.value, "none": drain}.get(str(given("balance")), self.operation)
+        if self.operation != only:
+            raise RequestError(self._wrong_operation_message(f"balance, with the value {given('balance')},", only))
         if str(given("topic_spread") or 1) != "1" and given("balance") not in (None, "replicas"):
             raise RequestError("topic_spread is about numbers of replicas; let balance be replicas, or topic_spread 1.")
 

@@ -113,8 +113,9 @@ class Options:
     balance: str = _declare_option(
         "replicas",
         "The measure to balance: the number of replicas, or the bytes on the disks. racks, only for rebalance: only "
-        "partitions move that are not spread over the racks as well as can be.",
-        choices=("replicas", "bytes", "racks"),
+        "partitions move that are not spread over the racks as well as can be. none, only for drain: only what is on "
+        "the drained brokers moves, and nothing else.",
+        choices=("replicas", "bytes", "racks", "none"),
         of=EVEN_OPERATIONS,
         section=_GOALS,
         flag="--balance",
@@ -230,6 +231,8 @@ class Options:
                 "The option balance is 'racks', which is only for the operation rebalance, with rack_aware; change one "
                 "of them."
             )
+        if chosen.balance == "none" and operation is not Operation.DRAIN:
+            raise PlanError("The option balance is 'none', which is only for the operation drain; change one of them.")
         if chosen.topic_spread != "1" and chosen.balance != "replicas":
             raise PlanError(
                 f"The option topic_spread is {chosen.topic_spread!r}, which is about numbers of replicas, and balance "

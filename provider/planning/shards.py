@@ -81,6 +81,8 @@ from kafka_steward.planning.solver.sharded.summary import ShardSummary, summariz
 #: Approximate partitions per shard: enough to make one solve worth its start, few enough to fit every executor.
 SHARD_ROWS = 30_000
 
+#: The values of `balance` for which only what has to move does, as in a heal.
+_NEEDED_ALONE = ("racks", "none")
 #: One small answer per shard, pickled; or the message of a PlanError.
 ANSWER = pa.schema([pa.field("shard", pa.int32()), pa.field("answer", pa.binary()), pa.field("problem", pa.string())])
 #: Moves and one answer per shard in one table, because a stage has one output. In the rows of moves, shard, answer and
@@ -198,7 +200,7 @@ class PlanningJob:
             return []
         scarce = has_scarce_racks(self.brokers, _largest_factor(partitions))
         one_flow = scarce or not is_shardable(self.operation, self.options, len(partitions))
-        if self.operation in EVEN_OPERATIONS and one_flow and self.options.balance != "racks":
+        if self.operation in EVEN_OPERATIONS and one_flow and self.options.balance not in _NEEDED_ALONE:
             return []
         return shard_boundaries(partitions.column("topic"), shard_rows)
 
@@ -453,7 +455,7 @@ def _solve_by_operation(problem: Problem, others: OtherShards | None) -> Candida
         return relieve_disks(problem)
     if problem.operation not in EVEN_OPERATIONS:
         return fill_missing(problem, others)
-    if problem.options.balance == "racks":
+    if problem.options.balance in _NEEDED_ALONE:
         repaired = fill_missing(problem, others)
         # For several shards, `solve_shards` chooses among the rows of all.
         return cut_to_budget(repaired, problem) if others is None else repaired

@@ -129,6 +129,9 @@ def cases() -> Iterator[Case]:
         if operation is Operation.RELIEVE:
             yield Case(operation, {"max_used": 0.5, "max_moves": 3})
             yield Case(operation, {"max_bytes": 3 << 30})
+        if operation is Operation.DRAIN:
+            yield Case(operation, {"balance": "none"})
+            yield Case(operation, {"balance": "none", "max_moves": 3})
         if operation is Operation.REBALANCE:
             yield Case(operation, {"balance": "racks", "max_moves": 9})
         if operation in EVEN_OPERATIONS:

@@ -56,6 +56,7 @@ from kafka_steward.planning.checker.rules import (
     build_context,
     count_available_brokers,
     count_replicas_due,
+    drain_problems,
     hold_reasons,
     move_violations,
     promises_evenness,
@@ -201,6 +202,7 @@ def check_topics(
         problems += [f"{move.topic_partition}: {problem}" for problem in move_violations(move, context)]
     problems += _completeness_problems(moves, context)
     problems += [*rack_repair_problems(moves, brokers, context), *relief_problems(moves, brokers, context)]
+    problems += drain_problems(moves, context)
     # If a row is no move of this snapshot, or appears twice, the outcome of the topics is undefined.
     checkable = (
         promises_evenness(proof) and not twice and all(move.topic_partition in context.partitions for move in moves)
@@ -369,13 +371,15 @@ def _completeness_problems(moves: Sequence[Move], context: CheckContext) -> Iter
     for name, part in context.partitions.items():
         due, held = count_replicas_due(name, context), len(context.alive_replicas(part.replicas, part))
         as_given = context.given_targets.get(name, part.replicas) == part.replicas
-        if name in planned:
+        if name in planned or (context.only_empties and not context.on_draining(part.replicas)):
             continue
         reasons = hold_reasons(name, context)
         # An even plan concerns every selected partition, even a partition that has all replicas.
         left_out = (
             context.operation in EVEN_OPERATIONS and "excluded" not in reasons and _LEFT_OUT.intersection(reasons)
         )
+        # What is lost elsewhere is not a drain's to replace; `drain_problems` judges what stays.
+        held = due if context.only_empties else held
         # Where a replication factor was requested, replicas that are not live count, too.
         if name.topic in context.requested_factors:
             held = max(held, min(due + 1, len(part.replicas)))

@@ -151,6 +151,15 @@ class CheckContext:
         """Return the brokers that share the lead of a partition with the replicas `after`."""
         return self.may_lead(part) if self.operation in REORDERING_OPERATIONS else frozenset(after)
 
+    @cached_property
+    def only_empties(self) -> bool:
+        """Whether the plan moves what is on draining brokers, and nothing else."""
+        return self.operation == Operation.DRAIN.value and self.options.get("balance") == "none"
+
+    def on_draining(self, replicas: Assignment) -> list[int]:
+        """Return the draining brokers among these."""
+        return [broker for broker in replicas if self.state.get(broker) == "draining"]
+
     def alive_replicas(self, replicas: Assignment, part: SnapshotPartition) -> Assignment:
         """Return a partition's replicas that are neither lost nor on brokers that have failed.
 
@@ -225,7 +234,7 @@ def hold_reasons(name: TopicPartition, context: CheckContext) -> list[str]:
 def _lacks_brokers(name: TopicPartition, context: CheckContext) -> bool:
     """Return whether there are fewer brokers, live or to be drained, than the partition is to have replicas."""
     part = context.partitions[name]
-    if context.operation in (Operation.HEAL.value, Operation.FILL.value):
+    if context.operation in (Operation.HEAL.value, Operation.FILL.value) or context.only_empties:
         return count_available_brokers(name, context) < count_replicas_due(name, context)
     holding = context.in_use.intersection(part.replicas)
     return promises_evenness(context.proof) and part.target_rf > len(context.receivers | holding)
@@ -234,7 +243,8 @@ def _lacks_brokers(name: TopicPartition, context: CheckContext) -> bool:
 def _lags(part: SnapshotPartition, context: CheckContext) -> bool:
     """Return whether an even plan leaves the partition alone because a replica on a usable broker is out of sync."""
     behind = frozenset(part.replicas) - part.isr - part.offline
-    return promises_evenness(context.proof) and bool(part.isr and behind & context.in_use)
+    waits = promises_evenness(context.proof) or context.only_empties
+    return waits and bool(part.isr and behind & context.in_use)
 
 
 def lacks_room(name: TopicPartition, context: CheckContext) -> bool:
@@ -270,7 +280,7 @@ def count_replicas_due(name: TopicPartition, context: CheckContext) -> int:
     """Count the replicas that a partition is to have after an operation that adds or removes replicas."""
     part = context.partitions[name]
     held = len(context.alive_replicas(part.replicas, part))
-    if context.operation == Operation.HEAL.value:
+    if context.operation == Operation.HEAL.value or (context.only_empties and context.on_draining(part.replicas)):
         return len(part.replicas)
     if context.operation == Operation.FILL.value:
         return max(part.target_rf, held)
@@ -284,7 +294,8 @@ def count_available_brokers(name: TopicPartition, context: CheckContext) -> int:
     """
     part = context.partitions[name]
     held = context.alive_replicas(part.replicas, part)
-    alive = frozenset(broker for broker in held if context.state.get(broker) != "down")
+    gone = {"down", "draining"} if context.only_empties else {"down"}
+    alive = frozenset(broker for broker in held if context.state.get(broker) not in gone)
     if count_replicas_due(name, context) > len(alive):
         return len((context.receivers - part.offline) | alive)
     return len((context.in_use - part.offline) & alive)
@@ -343,7 +354,8 @@ def _check_executable(move: Move, part: SnapshotPartition, context: CheckContext
 def _check_kept_replicas(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check heal and fill: replicas in place stay, in their order; new replicas are spread as the racks allow."""
     held, factor = context.alive_replicas(part.replicas, part), count_replicas_due(move.topic_partition, context)
-    kept = tuple(broker for broker in held if context.state.get(broker) != "down")
+    gone = {"down", "draining"} if context.only_empties else {"down"}
+    kept = tuple(broker for broker in held if context.state.get(broker) not in gone)
     if len(move.after) != factor:
         yield f"its target has {len(move.after)} replicas; {factor} are due."
     for broker in kept:
@@ -442,6 +454,9 @@ def _check_target_factor(move: Move, part: SnapshotPartition, context: CheckCont
 
     For balanced disks, a number between the current one and the due one is accepted.
     """
+    if context.only_empties:
+        yield from _check_kept_replicas(move, part, context)
+        return
     by = str(context.options.get("balance"))
     due = {"bytes": {part.target_rf, len(part.replicas)}, "racks": {len(part.replicas)}}.get(by, {part.target_rf})
     if not min(due) <= len(move.after) <= max(due):
@@ -512,6 +527,23 @@ def relief_problems(moves: Sequence[Move], brokers: pa.Table, context: CheckCont
             if volumes.takes(broker, part.size) and crowded(spread) <= crowded(part.replicas):
                 yield f"{name}: broker {full[0]} stays above max_used, and broker {broker} has a place for its replica."
                 break
+
+
+def drain_problems(moves: Sequence[Move], context: CheckContext) -> Iterator[str]:
+    """Yield a problem for each partition that moves off no drained broker, or stays on one without a reason."""
+    if not context.only_empties:
+        return
+    planned = {move.topic_partition: move for move in moves}
+    whole = not context.options.get("max_moves") and not context.options.get("max_bytes")
+    for name, part in context.partitions.items():
+        move, there = planned.get(name), context.on_draining(part.replicas)
+        if move is None:
+            if there and whole and not hold_reasons(name, context):
+                yield f"{name}: it stays on broker {there[0]}, which is to be emptied."
+        elif not there:
+            yield f"{name}: it is on no broker that is to be emptied, and moves."
+        elif left := context.on_draining(move.after):
+            yield f"{name}: its target keeps a replica on broker {left[0]}, which is to be emptied."
 
 
 def rack_repair_problems(moves: Sequence[Move], brokers: pa.Table, context: CheckContext) -> Iterator[str]:

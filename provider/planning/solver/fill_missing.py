@@ -48,6 +48,7 @@ from kafka_steward.planning.solver.problem import (
     free_brokers,
     held_dispositions,
     is_pair_in,
+    rows_that_lag,
 )
 from kafka_steward.planning.solver.room import Choices, RoomRules, Steps, choose_within_room
 
@@ -209,6 +210,8 @@ def _find_missing(problem: Problem) -> _MissingReplicas:
     rows, brokers = problem.rows, problem.brokers
     if problem.options.balance == "racks":
         return _find_misplaced(problem)
+    if problem.options.balance == "none":
+        return _find_drained(problem)
     alive = ~brokers.state_mask(*_states_to_leave(problem))[rows.broker] & ~rows.lost
     keeps = np.bincount(rows.row[alive], minlength=len(rows))
     factor = _wanted_factor(problem, keeps)
@@ -250,6 +253,22 @@ def _find_misplaced(problem: Problem) -> _MissingReplicas:
     missing = np.bincount(rows.row[crowded.give_way], minlength=len(rows))
     none, nowhere = np.zeros(len(rows), bool), np.zeros(len(rows.row), bool)
     kept, bound = ~crowded.give_way, int(missing.sum())
+    return _MissingReplicas(problem, kept, missing, disposition, rows.replica_count, none, nowhere, bound)
+
+
+def _find_drained(problem: Problem) -> _MissingReplicas:
+    """Treat the replicas on draining brokers as missing, and those of the same rows that are dead."""
+    rows, brokers = problem.rows, problem.brokers
+    there = np.bincount(rows.row[brokers.state_mask("draining")[rows.broker]], minlength=len(rows)) > 0
+    kept = (brokers.usable[rows.broker] & ~rows.lost) | ~there[rows.row]
+    missing = rows.replica_count - np.bincount(rows.row[kept], minlength=len(rows))
+    none, nowhere = np.zeros(len(rows), bool), np.zeros(len(rows.row), bool)
+    disposition = dispositions(problem, missing, free_brokers(problem, kept), changes=none)
+    disposition[(disposition == Disposition.PLANNED) & rows_that_lag(problem)] = Disposition.OUT_OF_SYNC
+    # Excluded partitions were not requested: their state is no shortcoming of the plan.
+    disposition[disposition == Disposition.EXCLUDED] = Disposition.UNTOUCHED
+    missing = np.where(disposition == Disposition.PLANNED, missing, 0)
+    bound = int(missing.sum())
     return _MissingReplicas(problem, kept, missing, disposition, rows.replica_count, none, nowhere, bound)
 
 
