@@ -31,15 +31,15 @@ from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal.listing import read_pending_deletions
 from kafka_steward.journal.records import KNOWN_CLUSTERS, NO_CLUSTER, KnownCluster
 from kafka_steward.journal.schema import tables
+from kafka_steward.journal.sql.database import open_database
+from kafka_steward.journal.sql.watch_reports import WatchReports
 from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.page_data.reader import JournalReader, open_reader
 from kafka_steward.settings import SETTINGS, Settings
 from kafka_steward.value_parsing import parse_extra
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
-
-    from kafka_steward.journal.sql.watch_reports import WatchReports
-    from kafka_steward.page_data.reader import JournalReader
 
 __all__ = ["ClusterIdPin", "StewardHook"]
 
@@ -208,8 +208,6 @@ class StewardHook(BaseHook):
 
         Neither Kafka nor ZooKeeper is asked. Raises JournalError, SettingError, JournalUnreachable.
         """
-        from kafka_steward.page_data.reader import open_reader  # noqa: PLC0415 - not needed to parse a DAG
-
         return open_reader(self.journal_url)
 
     @contextmanager
@@ -218,9 +216,6 @@ class StewardHook(BaseHook):
 
         None while the id of the cluster is unknown. Raises JournalError, SettingError.
         """
-        from kafka_steward.journal.sql.database import open_database  # noqa: PLC0415 - the same
-        from kafka_steward.journal.sql.watch_reports import WatchReports  # noqa: PLC0415
-
         known = self._known_cluster_id()
         if not known:
             yield None
