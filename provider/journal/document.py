@@ -107,6 +107,7 @@ def parse_json(path: str, text: str) -> Any:
 
 
 def _is_nested_deeper(value: Any, most: int) -> bool:
+    # Level by level: a recursion would end with an error of Python where a document is nested deeply.
     level = [value]
     for _ in range(most + 1):
         level = [
@@ -182,6 +183,7 @@ class FieldReader:
     def integer(self, key: str, low: int = 0, high: int = MAX_NUMBER) -> int:
         """Read a whole number from `low` to `high`."""
         value = self._take_value(key)
+        # To Python, a truth value is an int.
         whole = isinstance(value, int) and not isinstance(value, bool)
         self._require_valid(whole and value >= low, key, value, f"a whole number of at least {low}")
         self._require_valid(value <= high, key, value, f"a whole number of at most {high}")

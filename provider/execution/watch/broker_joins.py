@@ -165,9 +165,11 @@ def update_empty_brokers(before: BrokerClaims, snapshot: Snapshot, hosting: froz
     `hosting` are the brokers that hold replicas of other topics than service topics. If no broker holds replicas, no
     broker becomes unclaimed.
     """
+    # Of a broker that has left nothing is remembered: when it comes back empty, it is new again.
     still_unclaimed = frozenset(before.unclaimed) & snapshot.live
     # A broker that holds replicas is not new, and a drained broker is not new either: an expand would undo the drain.
     known = (frozenset(before.known) | hosting) & snapshot.live - still_unclaimed
+    # In a cluster without any replica every broker is empty, and none has joined.
     unclaimed = still_unclaimed | (snapshot.live - known if hosting else frozenset[int]())
     # A new broker is announced at once.
     announced_ms = before.announced_ms if unclaimed <= frozenset(before.unclaimed) else 0

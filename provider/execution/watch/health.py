@@ -87,6 +87,7 @@ def check_health(
     moving = snapshot.reassigning
     asked = sorted(snapshot.live if thorough or sized else receiving_brokers(snapshot, before))
     log_dirs = cluster.log_dirs(asked) if asked else {}
+    # A broker that is down does not say where its logs end.
     held = {broker: names for broker, names in partitions_by_broker(moving.values()).items() if broker in snapshot.live}
     # Only topics with a replica out of sync can have partitions under min ISR.
     lagging = (partition for partition in snapshot.partitions.values() if len(partition.isr) < len(partition.replicas))

@@ -35,6 +35,7 @@ _one_thread = threading.Lock()
 
 def upgrade(engine: sa.Engine) -> None:
     """Create or upgrade the tables. Raises JournalError when a newer Kafka Steward wrote them."""
+    # Nearly always so, and found without excluding anybody.
     if has_current_schema(engine):
         return
     with engine.connect().execution_options(steward_writes=True) as connection, connection.begin():
@@ -77,6 +78,7 @@ def _read_schema_version(engine: sa.Engine, connection: sa.Connection) -> str | 
 
 def _run_migrations(connection: sa.Connection) -> None:
     if not sa.inspect(connection).has_table(VERSION_TABLE):
+        # New tables are made as they are now, without the migrations that led there.
         metadata.create_all(connection, checkfirst=False)
         _version.create(connection, checkfirst=False)
         connection.execute(_version.insert(), {"version_num": KNOWN[-1]})

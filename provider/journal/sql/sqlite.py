@@ -119,6 +119,7 @@ def _try_enable_wal(connection: Any, *, last: bool) -> bool:
 
 
 def _begin_transaction(connection: sa.Connection) -> None:
+    # One that begins as a reader cannot write any more once another process has written: SQLite refuses it.
     writes = connection.get_execution_options().get("steward_writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 

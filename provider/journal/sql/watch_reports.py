@@ -52,6 +52,7 @@ class WatchReports:
     def put_failure(self, conn_id: str, kind: str, error: str, *, failures: int) -> None:
         """Store that a poll of a check by this host failed now, the `failures`th in a row; its last state stays."""
         check, database = tables.watch_check, self.database
+        # A further failure in a row keeps the time of the first one.
         began = sa.case((check.c.failures > 0, check.c.failing_ms), else_=now_ms())
         key = {"conn_id": conn_id, "kind": kind, "host": database.host}
         mine = sa.and_(database.cluster_condition(check), *(check.c[name] == value for name, value in key.items()))
@@ -75,6 +76,7 @@ class WatchReports:
             columns = (table.c.broker, table.c.rack, table.c.replica_bytes, table.c.sized_ms)
             known = {row["broker"]: row for row in connection.execute(sa.select(*columns).where(mine)).mappings()}
             at_ms = connection.execute(sa.select(now_ms())).scalar_one()
+            # All of them: a broker that has left the cluster must not stay on the page.
             connection.execute(sa.delete(table).where(mine))
             rows = [_broker_row(broker, known.get(broker.broker, {}), at_ms) for broker in brokers]
             if rows:
@@ -154,6 +156,7 @@ class HealthHistory:
             at_ms = connection.execute(sa.select(now_ms())).scalar_one()
             row = {
                 "cluster_id": self._database.cluster_id,
+                # The beginning of the interval: a second watch finds the row there, and adds none.
                 "at_ms": at_ms - at_ms % max(1, every_ms),
                 "measures": json.dumps(dict(measures)),
             }

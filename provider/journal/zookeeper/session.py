@@ -353,6 +353,7 @@ def _enter_chroot(client: Any, options: ZooKeeperOptions) -> None:
             f"The chroot {options.chroot} does not exist in ZooKeeper at {options.servers}; correct the setting "
             "zookeeper, which is the brokers' zookeeper.connect, or create that node if no Kafka cluster uses it."
         )
+    # Only now: the look for the chroot itself must not be below it.
     client.chroot = options.chroot
 
 
