@@ -179,11 +179,11 @@ def _operation_params() -> dict[str, Param]:
             "rebalance",
             "rebalance: balance all brokers. expand: the same, if a broker is empty. drain: empty the named brokers. "
             "relieve: move off what disks hold above max_used. set-replication-factor: of the named topics. "
-            "leaders: make leaders even; nothing is copied.",
+            "leaders: make leaders even; nothing is copied. demote: the named brokers lead nothing, until promote.",
             type="string",
             enum=list(REBALANCE_OPERATIONS),
         ),
-        "brokers": Param(None, "Ids of the brokers to drain, such as 3, 4; only for drain.", **_BROKERS),
+        "brokers": Param(None, "Ids of the brokers to drain, demote or promote, such as 3, 4.", **_BROKERS),
         **{name: param for name, (section, param) in options.items() if not section},
         "dry_run": _dry_run_param(),
         "when_busy": Param(

@@ -175,7 +175,11 @@ def _add_planning_tasks(workflow: Workflow, dag: DAG, *, on_join: bool) -> tuple
         request["operation"] = EarlierResult(joined, "operation")
         joined >> gate
     snapshot = SnapshotClusterOperator(
-        task_id="snapshot", doc_md=SNAPSHOT_DOC, draining_brokers=dag.param("brokers"), **shared
+        task_id="snapshot",
+        doc_md=SNAPSHOT_DOC,
+        draining_brokers=dag.param("brokers"),
+        operation=dag.param("operation"),
+        **shared,
     )
     plan = workflow.add_plan_task(snapshot, PlanRebalanceOperator, request=request)
     gate >> snapshot >> plan

@@ -56,9 +56,9 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
     """Plans the operation that `request` describes, from a snapshot; does not change or connect to the cluster.
 
     `request` holds fields of the form of the DAG `rebalance`, by name: the `operation` (rebalance, expand, drain,
-    relieve, set-replication-factor, leaders), the `brokers` to drain, and any of its filters, goals and budgets, such
-    as `topics` and `exclude_brokers`. A scheduled run without a budget moves at most a tenth of the cluster's bytes.
-    All else is as in PlanReassignmentOperator.
+    relieve, set-replication-factor, leaders, demote, promote), the `brokers` that it is about, and any of its filters,
+    goals and budgets, such as `topics` and `exclude_brokers`. A scheduled run without a budget moves at most a tenth of
+    the cluster's bytes. All else is as in PlanReassignmentOperator.
 
     If the snapshot alone shows that there is nothing to do, no job is run, and `uri` and `digest` are None. Returns the
     result of PlanReassignmentOperator plus `operation`; `nothing` is the reason why there is nothing to do, or empty.
@@ -89,7 +89,12 @@ class PlanRebalanceOperator(PlanReassignmentOperator):
             self.log.info("%s", printable(nothing))
             return {**_NO_PLAN, "operation": request.operation, "nothing": nothing}
         self.operation, self.options = request.operation, {**options, **self.options}
-        return {**self._plan_snapshot(lambda: snapshot, context), "operation": request.operation}
+        of_brokers = bool(request.brokers) and request.operation in ("demote", "promote")
+        return {
+            **self._plan_snapshot(lambda: snapshot, context),
+            "operation": request.operation,
+            "of_brokers": of_brokers,
+        }
 
 
 def refuse_wrong_form(context: Context) -> None:

@@ -221,7 +221,7 @@ class ReportPlanOperator(LinkedToPlan, StewardOperator):
         from kafka_steward.execution.plans.report import drain_status
 
         brokers = sorted(parse_broker_ids(self.brokers))
-        if not brokers:
+        if not brokers or self.plan.get("operation", "drain") != "drain":
             return None
         until_s = time.monotonic() + _DELETED_WITHIN_S
         while True:

@@ -96,7 +96,8 @@ def stop_or_go_on(
 
 
 def _stop_reason(plan: Mapping[str, Any], *, plan_only: bool, mode: str | None) -> str:
-    if not plan["partitions"] and not mode:
+    # A demotion is one even if the brokers lead nothing yet.
+    if not plan["partitions"] and not mode and not plan.get("of_brokers"):
         return "nothing"
     return "dry_run" if plan_only or mode == "report" else ""
 

@@ -29,23 +29,29 @@ class SnapshotClusterOperator(StewardOperator):
 
     Only the brokers in `failed_brokers` are marked as failed, even if others are dead too. If such a broker is live,
     only its replicas in failed log directories are marked, with `heal_failed_disks` or after a report of that failure
-    (ReportFailureOperator). `draining_brokers` are live brokers that a drain is to empty; the task fails without a
-    retry when one of them is not live, or when no other live broker would remain. With `pending_replicas`, each
-    partition's target is its wanted number of replicas, pending ones included (KIP-409): the snapshot is for
-    PlanReassignmentOperator with `operation="fill"`, and partitions with a replica on a dead broker keep their current
-    replicas, which are left to a heal. Returns `{"uri", "digest"}`. Raises ClusterError.
+    (ReportFailureOperator). `draining_brokers` are live brokers that a drain is to empty, and count only if that is the
+    `operation`; the task fails without a retry when one of them is not live, or when no other live broker would remain.
+    With `pending_replicas`, each partition's target is its wanted number of replicas, pending ones included (KIP-409):
+    the snapshot is for PlanReassignmentOperator with `operation="fill"`, and partitions with a replica on a dead broker
+    keep their current replicas, which are left to a heal. Returns `{"uri", "digest"}`. Raises ClusterError.
 
     >>> SnapshotClusterOperator(task_id="snapshot", conn_id="kafka_production", draining_brokers=[4])
     <Task(SnapshotClusterOperator): snapshot>
     """
 
-    template_fields: Sequence[str] = (*StewardOperator.template_fields, "failed_brokers", "draining_brokers")
+    template_fields: Sequence[str] = (
+        *StewardOperator.template_fields,
+        "failed_brokers",
+        "draining_brokers",
+        "operation",
+    )
 
     def __init__(
         self,
         *,
         failed_brokers: Collection[int] | Any = (),
         draining_brokers: Collection[int] | Any | None = (),
+        operation: str | Any = "drain",
         pending_replicas: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -53,11 +59,13 @@ class SnapshotClusterOperator(StewardOperator):
         self.pending_replicas = pending_replicas
         self.failed_brokers = failed_brokers
         self.draining_brokers = draining_brokers
+        self.operation = operation
 
     def execute(self, context: Context) -> dict[str, str]:
         """Take the snapshot."""
         with fail_without_retry():
             failed, draining = (parse_broker_ids(of) for of in (self.failed_brokers, self.draining_brokers))
+            draining = draining if self.operation == "drain" else []
         with self.open(context) as opened:
             if self.pending_replicas:
                 return take_pending_snapshot(opened, context, failed=failed, draining=draining)
@@ -90,6 +98,7 @@ def take_task_snapshot(
     `targets` are the wanted replication factors of a fill. Returns `{"uri", "digest"}`. Raises ClusterError, and
     AirflowFailException for what no retry would change.
     """
+    from kafka_steward.execution.demotions import read_demotions
     from kafka_steward.execution.failures.records import last_racks, read_log_dir_failures
     from kafka_steward.execution.load.look import known_rates
     from kafka_steward.execution.plans.snapshot import started_moves, take_snapshot
@@ -108,6 +117,7 @@ def take_task_snapshot(
             targets=targets,
             begun=started_moves(opened.journal),
             rates=known_rates(opened.journal),
+            demotions=read_demotions(opened.journal),
             failed_disks_of=failed if opened.settings.heal_failed_disks else reported.intersection(failed),
             capacities=parse_capacities(opened.settings.capacity),
             service_topics=opened.settings.service_topic_patterns,

@@ -49,6 +49,8 @@ class Operation(StrEnum):
     RELIEVE = "relieve"
     SET_REPLICATION_FACTOR = "set-replication-factor"
     LEADERS = "leaders"
+    DEMOTE = "demote"
+    PROMOTE = "promote"
     APPLY = "apply"
     ROLLBACK = "rollback"
 
@@ -64,6 +66,10 @@ class MoveRule(Enum):
     TARGET_FACTOR = auto()
     #: The same replicas, of which another one comes first.
     SAME_REPLICAS = auto()
+    #: The same replicas, of which those on demoted brokers stand last.
+    DEMOTED_LAST = auto()
+    #: The order that the replicas had before a demotion.
+    ORDER_BEFORE = auto()
     #: Exactly the given target.
     GIVEN_TARGET = auto()
     #: Replicas on volumes that are used above a threshold are replaced, each in its place.
@@ -125,6 +131,16 @@ OPERATIONS: Mapping[str, OperationSpec] = {
         "make the leaders even by the order of each partition's replicas; nothing is copied",
         MoveRule.SAME_REPLICAS,
         only_balances=True,
+        only_reorders=True,
+    ),
+    Operation.DEMOTE: OperationSpec(
+        "let no demoted broker lead, and put them last in each partition's replicas; nothing is copied",
+        MoveRule.DEMOTED_LAST,
+        only_reorders=True,
+    ),
+    Operation.PROMOTE: OperationSpec(
+        "restore the order before the demotion of brokers, where nothing has changed since",
+        MoveRule.ORDER_BEFORE,
         only_reorders=True,
     ),
     Operation.APPLY: OperationSpec(

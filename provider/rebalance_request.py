@@ -16,17 +16,25 @@ if TYPE_CHECKING:
     from typing import Self
 
 #: The operations of a rebalance, as named in its form.
-REBALANCE_OPERATIONS = ("rebalance", "expand", "drain", "relieve", "set-replication-factor", "leaders")
+REBALANCE_OPERATIONS = (
+    *("rebalance", "expand", "drain", "relieve"),
+    *("set-replication-factor", "leaders", "demote", "promote"),
+)
 
 #: The fields of the form that define the plan.
 REQUEST_FIELDS = ("operation", "brokers", *GIVEN_OPTIONS)
 
 _WITH_BUDGET = tuple(operation for operation in REBALANCE_OPERATIONS if operation in GIVEN_OPTIONS["max_moves"].of)
+#: The operations that are about brokers; a demotion without any is of those that are demoted already.
+_NEEDS_BROKERS = (Operation.DRAIN.value, Operation.PROMOTE.value)
+#: The one operation that takes a value of `balance`.
+_ONLY_FOR = {"racks": Operation.REBALANCE.value, "none": Operation.DRAIN.value}
+_TAKES_BROKERS = (*_NEEDS_BROKERS, Operation.DEMOTE.value)
 
 
 @dataclass(frozen=True, slots=True)
 class RebalanceRequest:
-    """The fields of the form: the operation, the brokers to drain, and the options that are set, by name.
+    """The fields of the form: the operation, the brokers that it is about, and the options that are set, by name.
 
     The options `topics` and `exclude` are regular expressions of names. One of `topics` that is exactly a topic's name
     means this topic alone.
@@ -70,7 +78,8 @@ class RebalanceRequest:
 
     def validate(self) -> None:
         """Raise RequestError for invalid or conflicting fields; the cluster is not considered."""
-        drain, factor = Operation.DRAIN.value, Operation.SET_REPLICATION_FACTOR.value
+        factor = Operation.SET_REPLICATION_FACTOR.value
+        self._validate_brokers()
         given = self.options.get
         compile_patterns(self.topics)
         compile_patterns(self.exclude)
@@ -78,13 +87,6 @@ class RebalanceRequest:
             raise RequestError(
                 f"There is no operation {self.operation!r}; there are {', '.join(REBALANCE_OPERATIONS)}."
             )
-        if (self.operation == drain) != bool(self.brokers):
-            wrong = (
-                "Name the brokers to drain."
-                if self.operation == drain
-                else self._wrong_operation_message("brokers", drain)
-            )
-            raise RequestError(wrong)
         if (self.operation == factor) != bool(given("replication_factor")):
             wrong = "Give the replication_factor to set." if self.operation == factor else ""
             raise RequestError(wrong or self._wrong_operation_message("replication_factor", factor))
@@ -92,11 +94,17 @@ class RebalanceRequest:
             raise RequestError("Name the topics whose replication factor is to be set; .* is all of them.")
         if self.operation not in _WITH_BUDGET and (given("max_moves") or given("max_bytes")):
             raise RequestError(self._wrong_operation_message("max_moves or max_bytes", ", ".join(_WITH_BUDGET)))
-        only = {"racks": Operation.REBALANCE.value, "none": drain}.get(str(given("balance")), self.operation)
+        only = _ONLY_FOR.get(str(given("balance")), self.operation)
         if self.operation != only:
             raise RequestError(self._wrong_operation_message(f"balance, with the value {given('balance')},", only))
         if str(given("topic_spread") or 1) != "1" and given("balance") not in (None, "replicas"):
             raise RequestError("topic_spread is about numbers of replicas; let balance be replicas, or topic_spread 1.")
+
+    def _validate_brokers(self) -> None:
+        if self.operation in _NEEDS_BROKERS and not self.brokers:
+            raise RequestError(f"Name the brokers to {self.operation}.")
+        if self.brokers and self.operation in REBALANCE_OPERATIONS and self.operation not in _TAKES_BROKERS:
+            raise RequestError(self._wrong_operation_message("brokers", ", ".join(_TAKES_BROKERS)))
 
     def _wrong_operation_message(self, field: str, operation: str) -> str:
         return (

@@ -699,6 +699,20 @@ _PLANNING_VERBS = (
         "plan.plan_leaders",
         ("plan leaders --file leaders.json", "plan leaders --topics orders"),
     ),
+    _PlanningVerb(
+        Operation.DEMOTE,
+        "Let brokers lead nothing, and be last in line",
+        "plan.plan_demote",
+        ("plan demote --brokers 3",),
+        "Ids of the brokers to demote, such as 3,4 (default: those that are demoted, for new topics)",
+    ),
+    _PlanningVerb(
+        Operation.PROMOTE,
+        "End the demotion of brokers, and restore the order before it",
+        "plan.plan_promote",
+        ("plan promote --brokers 3",),
+        "Ids of the brokers to promote, such as 3,4",
+    ),
 )
 
 _PLAN_OUTPUT = (
@@ -715,7 +729,7 @@ _PLAN_OUTPUT = (
 def _build_planning_verb(verb: _PlanningVerb) -> ActionCommand:
     operation, args = verb.operation, []
     if verb.brokers:
-        required = operation is Operation.DRAIN
+        required = operation in (Operation.DRAIN, Operation.PROMOTE)
         args += [Arg(("--brokers",), help=verb.brokers, type=_parse_brokers, required=required, metavar="IDS")]
     for name, option in GIVEN_OPTIONS.items():
         if option.flag and (operation in option.of or option.in_every_verb):

@@ -15,6 +15,7 @@ from kafka_steward.cli.foreground import Foreground, open_foreground, print_resu
 from kafka_steward.cli.verb import CommandContext, print_error
 from kafka_steward.errors import PlanError, SlotTaken
 from kafka_steward.execution.announcements import disabled_reason
+from kafka_steward.execution.demotions import read_demotions
 from kafka_steward.execution.load.look import known_rates
 from kafka_steward.execution.moves.directories import check_directories
 from kafka_steward.execution.plans import lifecycle
@@ -175,6 +176,7 @@ def _create_plan(foreground: Foreground, document: Any) -> tuple[PlanFolder, Sna
             now_ms=now_ms,
             begun=begun,
             rates=known_rates(opened.journal),
+            demotions=read_demotions(opened.journal),
             min_free=opened.settings.min_free,
         )
         snapshot = read_snapshot(f"{folder}/snapshot")

@@ -29,6 +29,7 @@ from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import PlanError, RequestError, SlotTaken
 from kafka_steward.execution.announcements import restart_clause, restarting_brokers
 from kafka_steward.execution.cluster_queries import cordoned_brokers as cordoned_now
+from kafka_steward.execution.demotions import read_demotions
 from kafka_steward.execution.failures.records import last_racks, read_failures, read_log_dir_failures
 from kafka_steward.execution.load.look import known_rates
 from kafka_steward.execution.plans.readiness import check_readiness
@@ -137,6 +138,8 @@ plan_expand = partial(_plan, operation=Operation.EXPAND)
 plan_drain = partial(_plan, operation=Operation.DRAIN)
 plan_leaders = partial(_plan, operation=Operation.LEADERS)
 plan_relieve = partial(_plan, operation=Operation.RELIEVE)
+plan_demote = partial(_plan, operation=Operation.DEMOTE)
+plan_promote = partial(_plan, operation=Operation.PROMOTE)
 plan_replication_factor = partial(_plan, operation=Operation.SET_REPLICATION_FACTOR)
 
 
@@ -319,6 +322,7 @@ def _take_snapshot(opened: ClusterSession, folder: str, inputs: _Inputs) -> None
         targets=inputs.targets,
         begun=started_moves(opened.journal),
         rates=known_rates(opened.journal),
+        demotions=read_demotions(opened.journal),
         failed_disks_of=inputs.failed_disks_of,
         capacities=parse_capacities(opened.settings.capacity),
         service_topics=opened.settings.service_topic_patterns,
@@ -346,7 +350,7 @@ def _derive_options(
     if operation in (Operation.HEAL, Operation.FILL):
         return select_options(operation, given), ""
     options = {name: given[name] for name in GIVEN_OPTIONS if name in given}
-    brokers = given["brokers"] if operation is Operation.DRAIN else ()
+    brokers = given.get("brokers") or ()
     request = RebalanceRequest.of({"operation": operation.value, "brokers": brokers, **options})
     chosen = planner_options(request, snapshot, scheduled=False, service_topics=service_topics)
     return chosen, no_op_reason(request, snapshot)

@@ -31,6 +31,7 @@ from kafka_steward.document_api.request_status import (
 )
 from kafka_steward.errors import RequestError
 from kafka_steward.escaping import iso_time
+from kafka_steward.execution.demotions import read_demotions
 from kafka_steward.execution.load.look import known_rates
 from kafka_steward.execution.moves.directories import check_directories
 from kafka_steward.execution.plans.cancel import send_cancel_signal
@@ -153,6 +154,7 @@ def _propose_moves(
             now_ms=opened.journal.now_ms(),
             begun=begun,
             rates=known_rates(opened.journal),
+            demotions=read_demotions(opened.journal),
             min_free=opened.settings.min_free,
         )
         snapshot = read_snapshot(folder)

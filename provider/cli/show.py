@@ -25,6 +25,7 @@ from kafka_steward.errors import ClusterError, PlanError, RequestError
 from kafka_steward.escaping import iso_time
 from kafka_steward.execution.announcements import restart_clause, restarting_brokers
 from kafka_steward.execution.cluster_queries import describe_topic, readable_min_isr
+from kafka_steward.execution.demotions import demotions_in_effect
 from kafka_steward.execution.failures.records import read_failures
 from kafka_steward.execution.failures.rules import build_view, lost_racks_clause, not_counted_text
 from kafka_steward.execution.plans.lifecycle import find_plan_by_prefix
@@ -98,6 +99,7 @@ def time_argument_ms(time: int | datetime, now_ms: int) -> int:
 _APART = (
     *("dead_brokers_hold", "rates_for_all_brokers", "plans", "external_rates", "hosts", "polls"),
     *("failures", "failed_log_dirs", "announced_restarts", "pending_deletions", "bytes_in", "hottest_partitions"),
+    "demoted_brokers",
 )
 
 
@@ -115,7 +117,7 @@ def show_status(call: CommandContext) -> None:
         documents, stored = read_document_status(opened.journal), opened.journal.plans
         facts = _status_facts(opened, unfinished, external, documents)
         lines = [*_cluster_lines(facts), *document_lines(documents)]
-        lines += [restart["sentence"] for restart in facts["announced_restarts"]]
+        lines += [told["sentence"] for told in (*facts["announced_restarts"], *facts["demoted_brokers"])]
         lines += _load_lines(facts)
         lines += [f"opened on: {host['host']}, last {host['last']}" for host in facts["hosts"]]
         connection = call.connection(opened.cluster.live_brokers())
@@ -247,6 +249,7 @@ def _failure_facts(opened: ClusterSession, snapshot: Snapshot, documents: Docume
             {"broker": broker, "until": iso_time(until_ms), "sentence": f"Broker {broker} {restart_clause(until_ms)}."}
             for broker, until_ms in sorted(restarting_brokers(journal.mailbox, journal.now_ms()).items())
         ],
+        "demoted_brokers": _demotion_facts(journal, snapshot),
         "failures_written_down": sorted(failures.entries),
         "heals_called_off": sorted(failures.called_off - snapshot.live),
         "documents_that_cannot_be_read": [
@@ -254,6 +257,22 @@ def _failure_facts(opened: ClusterSession, snapshot: Snapshot, documents: Docume
             *(node.path for node in documents.unreadable),
         ],
     }
+
+
+def _demotion_facts(journal: Journal, snapshot: Snapshot) -> list[dict[str, Any]]:
+    """Return the demoted brokers, and how many partitions each of them leads all the same."""
+    led = Counter(partition.leader for partition in snapshot.partitions.values())
+    return [
+        {
+            "broker": broker,
+            "plan": demotion.plans[0],
+            "since": iso_time(demotion.since_ms),
+            "leads": led[broker],
+            "sentence": f"Broker {broker} is demoted since {iso_time(demotion.since_ms)}, by plan "
+            f"{demotion.plans[0][:12]}, and leads {counted(led[broker], 'partition')}.",
+        }
+        for broker, demotion in sorted(demotions_in_effect(journal).items())
+    ]
 
 
 def _held_by(snapshot: Snapshot, dead: AbstractSet[int]) -> list[dict[str, int]]:

@@ -16,6 +16,7 @@ from kafka_steward.cluster.state import Snapshot
 from kafka_steward.cluster.transport import batches
 from kafka_steward.errors import ClusterError, KafkaRefused, LockLost
 from kafka_steward.execution.cluster_queries import HIDDEN
+from kafka_steward.execution.demotions import demoted_brokers
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.tiered import find_begun_late
 from kafka_steward.journal.audit import Action, Actor, Audit, AuditRecord, Outcome, event_number
@@ -170,13 +171,18 @@ def elect_preferred_leaders(
     partitions: Collection[TopicPartition] | None = None,
     plan: str = "",
 ) -> ElectionResult:
-    """Elect the preferred leaders of `partitions` where another replica leads. Harmless when repeated.
+    """Elect the preferred leaders of `partitions` where another replica leads, but no demoted brokers.
 
-    If `partitions` is None, all partitions are meant. Raises ClusterError, JournalError. Elections move no data and
-    need no lock.
+    Harmless when repeated. If `partitions` is None, all partitions are meant. Raises ClusterError, JournalError.
+    Elections move no data and need no lock.
     """
     snapshot = cluster.snapshot({name.topic for name in partitions} if partitions is not None else None)
-    wanted = find_not_led_by_preferred(snapshot, partitions)
+    demoted = demoted_brokers(journal)
+    wanted = [
+        name
+        for name in find_not_led_by_preferred(snapshot, partitions)
+        if snapshot.partitions[name].replicas[0] not in demoted
+    ]
     late = find_begun_late(cluster, snapshot, wanted)
     wanted = [name for name in wanted if name not in late]
     entries = {name: [_build_election_record(name, snapshot, plan, who)] for name in wanted}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple, TypedDict, Unpack
@@ -401,6 +401,23 @@ class Phase(StrEnum):
         return f"{self.value}: {sentence}" if sentence else self.value
 
 
+@dataclass(frozen=True, slots=True)
+class Demotion:
+    """A broker that is to lead nothing. `plans` put it last in the order of replicas; the first of them began it.
+
+    `who` asked for it at `since_ms`, in milliseconds since 1970. It has ended by the plan `promoted_by`.
+    """
+
+    plans: tuple[str, ...]
+    who: str
+    since_ms: int
+    promoted_by: str | None = None
+
+    def is_in_effect(self, cancelled: Collection[str]) -> bool:
+        """Return whether it is, if the plans `cancelled` were cancelled or rolled back."""
+        return self.plans[0] not in cancelled and (self.promoted_by is None or self.promoted_by in cancelled)
+
+
 class Cause(StrEnum):
     """The cause of a move's end without its completion; `detail` is the same for users."""
 
@@ -523,6 +540,8 @@ UNSETTLED: Noun[str, UnsettledPartitions] = Noun("unsettled", UnsettledPartition
 #: By the event of the watch.
 STANDING_OUT: Noun[str, StandingOut] = Noun("standing_out", StandingOut)
 EMPTY_BROKERS: Noun[str, BrokerClaims] = Noun("empty_brokers", BrokerClaims)
+#: By the id of the broker.
+DEMOTIONS: Noun[int, Demotion] = Noun("demotions", Demotion, int)
 #: By a hash of the servers. These rows precede the id of a cluster, so that they are of `NO_CLUSTER`.
 KNOWN_CLUSTERS: Noun[str, KnownCluster] = Noun("known_clusters", KnownCluster)
 #: What stands in place of a cluster's id, and is the id of none.

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from kafka_steward.journal.hosts import POLLS
 from kafka_steward.journal.observed import BrokerReport, DocumentReport, PartitionRate
+from kafka_steward.journal.records import DEMOTIONS, Demotion
 from kafka_steward.journal.schema import tables
 from kafka_steward.journal.sql.watch_reports import broker_from_row, documents_from_row, read_hottest
 from kafka_steward.page_data.reader import JournalReader
@@ -35,6 +36,7 @@ class Brokers:
     rows: tuple[BrokerReport, ...]
     restarts: tuple[Restart, ...]
     hottest: tuple[PartitionRate, ...] = ()
+    demoted: Mapping[int, Demotion] = field(default_factory=dict)
 
     def by_rack(self) -> dict[str | None, tuple[BrokerReport, ...]]:
         """Return the brokers by rack, in the order of the racks; those without one come last."""
@@ -51,8 +53,20 @@ def brokers(reader: JournalReader, cluster_id: str) -> Brokers:
         rows = tuple(map(broker_from_row, opened.execute(query).mappings()))
         announced = opened.execute(sa.select(document.c.documents).where(restarts)).scalar_one_or_none() or ()
         hottest = tuple(read_hottest(opened, cluster_id, _HOTTEST))
+        demoted = _demoted(opened, cluster_id)
     measured_ms = max((report.at_ms for report in rows), default=None)
-    return Brokers(measured_ms, rows, tuple(Restart(**restart) for restart in announced), hottest)
+    return Brokers(measured_ms, rows, tuple(Restart(**restart) for restart in announced), hottest, demoted)
+
+
+def _demoted(opened: sa.Connection, cluster_id: str) -> dict[int, Demotion]:
+    """Return the demotions that are in effect, by broker."""
+    state, plan = tables.state.c, tables.plan.c
+    mine = sa.select(state.key, state.value).where(state.cluster_id == cluster_id, state.noun == DEMOTIONS.name)
+    known = {int(key): DEMOTIONS.decode(text) for key, text in opened.execute(mine).all()}
+    named = {digest for one in known.values() for digest in (one.plans[0], one.promoted_by) if digest}
+    digests = sa.select(plan.digest).where(plan.cluster_id == cluster_id, plan.digest.in_(named))
+    cancelled = set(opened.execute(digests.where(plan.cancel.is_not(None))).scalars()) if named else set()
+    return {broker: one for broker, one in known.items() if one.is_in_effect(cancelled)}
 
 
 #: The kinds of documents, and the fields of each:

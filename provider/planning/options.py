@@ -20,6 +20,7 @@ _HAS_BUDGET = EVEN_OPERATIONS | {Operation.RELIEVE}
 #: The options without which an operation cannot be planned.
 REQUIRED: Mapping[Operation, tuple[str, ...]] = {
     Operation.SET_REPLICATION_FACTOR: ("replication_factor", "topics"),
+    Operation.PROMOTE: ("promote",),
     Operation.APPLY: ("reassignment",),
 }
 
@@ -194,6 +195,10 @@ class Options:
     chunk_size: int = _declare_option(50, low=1, high=5000)
     #: Full names of topics to plan beside those that `include` matches, even internal ones.
     named_topics: tuple[str, ...] = _declare_option((), items=str)
+    #: The brokers to demote, beside those that are demoted already.
+    demote: tuple[int, ...] = _declare_option((), items=int, of=frozenset({Operation.DEMOTE}))
+    #: The demoted brokers that are to lead again.
+    promote: tuple[int, ...] = _declare_option((), items=int, of=frozenset({Operation.PROMOTE}))
     #: Partitions that stay unchanged, as `topic-number`. Partitions that are being reassigned always stay unchanged.
     pin: tuple[str, ...] = _declare_option((), items=str)
     #: Replicas that one broker may receive at the same time. Determines the order of the moves.

@@ -52,7 +52,7 @@ from kafka_steward.planning.solver.fill_missing import (
     views_of_others,
 )
 from kafka_steward.planning.solver.flow import Infeasible
-from kafka_steward.planning.solver.orders import even_out_leaders
+from kafka_steward.planning.solver.orders import demote_brokers, even_out_leaders, restore_orders
 from kafka_steward.planning.solver.plan_rows import MOVES, brokers_without_room, order_plan, planned_moves
 from kafka_steward.planning.solver.problem import (
     Brokers,
@@ -442,25 +442,34 @@ def _solve_shard(problem: Problem, part: Part | None) -> CandidatePlan:
         # With a quota, `solve_shards` has chosen what the budget takes.
         return cut_to_budget(merged, problem) if part.quota is None else merged
     if isinstance(part, DiskShare):
-        return balance_disks(problem, part)
+        return balance_disks(problem, part).put_demoted_last(problem.brokers.demoted)
     return _solve_by_operation(problem, part)
 
 
+#: The solvers of operations that move none of the replicas in place, or those that they are told to.
+_SOLVERS: Mapping[Operation, Callable[[Problem], CandidatePlan]] = {
+    Operation.APPLY: apply_reassignment,
+    Operation.LEADERS: even_out_leaders,
+    Operation.DEMOTE: demote_brokers,
+    Operation.PROMOTE: restore_orders,
+}
+
+
 def _solve_by_operation(problem: Problem, others: OtherShards | None) -> CandidatePlan:
-    if problem.operation is Operation.APPLY:
-        return apply_reassignment(problem)
-    if problem.operation is Operation.LEADERS:
-        return even_out_leaders(problem)
+    if problem.operation in _SOLVERS:
+        return _SOLVERS[problem.operation](problem)
+    demoted = problem.brokers.demoted
     if problem.operation is Operation.RELIEVE:
-        return relieve_disks(problem)
+        return relieve_disks(problem).put_demoted_last(demoted)
     if problem.operation not in EVEN_OPERATIONS:
-        return fill_missing(problem, others)
+        return fill_missing(problem, others).put_demoted_last(demoted)
     if problem.options.balance in _NEEDED_ALONE:
-        repaired = fill_missing(problem, others)
+        repaired = fill_missing(problem, others).put_demoted_last(demoted)
         # For several shards, `solve_shards` chooses among the rows of all.
         return cut_to_budget(repaired, problem) if others is None else repaired
-    balance = balance_disks if problem.options.balance == "bytes" else balance_replicas
-    return cut_to_budget(balance(problem), problem)
+    bytes_first = problem.options.balance == "bytes"
+    balanced = balance_disks(problem).put_demoted_last(demoted) if bytes_first else balance_replicas(problem)
+    return cut_to_budget(balanced, problem)
 
 
 def _find_shard_prices(job: PlanningJob, candidate: CandidatePlan, table: pa.Table, moves: pa.Table) -> list[int]:

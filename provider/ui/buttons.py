@@ -115,6 +115,23 @@ DRAIN = Offer(
     ("plan drain --brokers IDS --file drain.json", "apply drain.json"),
     danger=True,
 )
+DEMOTE = Offer(
+    "demote",
+    "rebalance",
+    "Demote brokers",
+    "Plans that these brokers lead nothing until they are promoted; nothing is copied.",
+    (Field("Broker ids", "conf.brokers", "ids", required=True, hint="such as 3, 4"),),
+    # They show the plan: only a run of the DAG writes down that the brokers are demoted.
+    ("plan demote --brokers IDS",),
+)
+PROMOTE = Offer(
+    "promote",
+    "rebalance",
+    "Promote brokers",
+    "Plans that these demoted brokers lead again, in the order from before.",
+    (Field("Broker ids", "conf.brokers", "ids", required=True, hint="such as 3, 4"),),
+    ("plan promote --brokers IDS",),
+)
 DISABLE = Offer(
     "disable",
     "controls",
@@ -172,6 +189,8 @@ class ButtonMaker:
         return [
             self._run(DRY_RUN, {"operation": "rebalance", "dry_run": True}),
             self._run(DRAIN, {"operation": "drain"}),
+            self._run(DEMOTE, {"operation": "demote"}),
+            self._run(PROMOTE, {"operation": "promote"}),
             self._run(ENABLE, {"action": "enable"}) if disabled else self._run(DISABLE, {"action": "disable"}),
             self._run(ANNOUNCE, {"action": "announce_restart"}),
         ]

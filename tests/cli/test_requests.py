@@ -18,7 +18,7 @@ from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.mailbox import MAX_BYTES, read_one
-from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.records import DEMOTIONS, Demotion, PlanStatus
 from kafka_steward.settings import Settings
 from tests.cli.scene import Scene
 from tests.documents import create_document
@@ -389,6 +389,16 @@ def test_status_says_that_reassignments_are_enabled_and_nothing_is_queued(
     facts = output_of(scene, capsys, "status")
     empty = ("reassignments_disabled", "cancel_signal", "queue", "requests", "chunks", "cancels", "waiting_plans")
     assert [facts[name] for name in empty] == [None, None, None, [], [], [], []]
+
+
+def test_status_names_demoted_brokers_and_what_they_lead(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.journal.rows(DEMOTIONS).put(1, Demotion(("a" * 64,), "ada", 1_000), None)
+    scene.journal.rows(DEMOTIONS).put(2, Demotion(("b" * 64,), "ada", 1_000, promoted_by="c" * 64), None)
+    (told,) = [line for line in lines(scene, capsys) if "is demoted" in line]
+    assert told.startswith("Broker 1 is demoted since 1970-01-01")
+    assert ", by plan aaaaaaaaaaaa, and leads " in told
+    (facts,) = output_of(scene, capsys, "status")["demoted_brokers"]
+    assert (facts["broker"], facts["plan"]) == (1, "a" * 64)
 
 
 def test_status_shows_who_disabled_reassignments_and_what_waits_for_it(

@@ -309,7 +309,8 @@ MISFIT = (
 ).format
 NO_BUDGET = MISFIT("max_moves or max_bytes", "rebalance, expand, drain, relieve", FACTOR)
 OPERATIONS = (
-    "There is no operation 'shrink'; there are rebalance, expand, drain, relieve, set-replication-factor, leaders."
+    "There is no operation 'shrink'; there are rebalance, expand, drain, relieve, set-replication-factor, leaders, "
+    "demote, promote."
 )
 NO_TOPICS = "Name the topics whose replication factor is to be set; .* is all of them."
 UNKNOWN_TOPICS = "No topic has a full name that matches x, y; correct topics."
@@ -326,7 +327,7 @@ NO_PATTERN = "'*' is not a regular expression: nothing to repeat at position 0; 
     [
         (request_of("shrink"), OPERATIONS),
         (request_of("drain"), "Name the brokers to drain."),
-        (request_of("rebalance", brokers=[4]), MISFIT("brokers", "drain", "rebalance")),
+        (request_of("rebalance", brokers=[4]), MISFIT("brokers", "drain, promote, demote", "rebalance")),
         (request_of("expand", replication_factor=3), MISFIT("replication_factor", FACTOR, "expand")),
         (request_of(FACTOR, topics=["t"]), "Give the replication_factor to set."),
         (request_of(FACTOR, replication_factor=3), NO_TOPICS),

@@ -65,13 +65,19 @@ GIVEN = {
 NEEDED: dict[Operation, dict[str, Any]] = {
     Operation.SET_REPLICATION_FACTOR: {"replication_factor": 3, "topics": ["t", "u", "w"]},
     Operation.APPLY: {"reassignment": GIVEN},
+    Operation.DEMOTE: {"demote": [1, 2, 3]},
+    Operation.PROMOTE: {"promote": [1]},
 }
 #: Options that an operation takes and that change nothing: a reassignment is applied as it was given, an order is
 #: changed without a copy, and no relief makes the spread of a partition over the racks worse, whatever a broker without
 #: a rack counts as.
 IDLE = {("apply", option) for option in ("include", "named_topics", "exclude", "pin", "rackless", "rack_aware")}
-IDLE |= {("leaders", option) for option in ("max_in_per_broker", "max_out_per_broker", "throttle")}
 IDLE |= {("relieve", "rackless")}
+IDLE |= {
+    (operation.value, option)
+    for operation in (Operation.LEADERS, Operation.DEMOTE, Operation.PROMOTE)
+    for option in ("max_in_per_broker", "max_out_per_broker", "throttle")
+}
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,8 @@ class Case:
                 size = dice.randrange(1 << 20, 1 << 30)
                 row = {"topic": topic, "partition": number, "replicas": held, "target_rf": 3, "bytes": size}
                 rows.append({**row, "isr": held[: dice.choice((2, 3))]})
+                if self.operation is Operation.PROMOTE:
+                    rows[-1]["order_before"] = sorted(held)
         return snapshot_of(brokers, rows)
 
 
@@ -117,7 +125,7 @@ def cases() -> Iterator[Case]:
         others |= {"max_used": 0.5} if operation is Operation.RELIEVE else {}
         others, racks = {**others, "rackless": "own-rack"}, {"rack_aware": False}
         if operation in REORDERING_OPERATIONS:
-            others = racks = {}
+            others, racks = service, {}
         yield Case(operation, {**needed, **order, **others, "exclude": ["w"]})
         some = {"max_out_per_broker": 1, **racks, "include": ["t", "[uv]", "__.*"], "named_topics": ["w"]}
         some["pin"] = [f"{topic}-{number}" for topic in "tu" for number in range(1, 9, 2)]

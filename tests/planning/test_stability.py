@@ -37,10 +37,12 @@ def asked(operation: str, snapshot: SnapshotFolder) -> dict[str, Any]:
         alive = [row["broker"] for row in snapshot.brokers.to_pylist() if row["state"] != "failed"]
         given = [{"topic": row["topic"], "partition": row["partition"], "replicas": alive[:2]} for row in rows[::2]]
         return {"reassignment": {"version": 1, "partitions": given}}
+    if operation in ("demote", "promote"):
+        return {operation: [snapshot.brokers["broker"][0].as_py()]}
     return {}
 
 
-@pytest.mark.parametrize("operation", [each for each in OPERATIONS if each != "relieve"])
+@pytest.mark.parametrize("operation", [each for each in OPERATIONS if each not in ("relieve", "promote")])
 @pytest.mark.parametrize(("shard_rows", "cases"), [(30_000, 20), (4, 8)], ids=["one shard", "some shards"])
 def test_once_a_plan_is_carried_out_the_next_one_is_empty(operation: str, shard_rows: int, cases: int) -> None:
     moved = 0

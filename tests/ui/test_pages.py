@@ -336,7 +336,10 @@ def buttons(text: str) -> dict[str, str]:
 
 def test_a_button_is_a_call_of_airflows_own_api(scene: Scene, visit: Visit) -> None:
     text = visit(everything()).get(f"cluster?conn={MOVING}").text
-    assert set(buttons(text)) == {"cancel", "rollback", "throttle", "dry-run", "drain", "disable", "announce"}
+    assert set(buttons(text)) == {
+        *("cancel", "rollback", "throttle", "dry-run", "drain"),
+        *("demote", "promote", "disable", "announce"),
+    }
     assert set(buttons(text).values()) == {""}
     forms = {
         name: {key: html.unescape(value) for key, value in re.findall(r'data-(\w+)="([^"]*)"', attributes)}

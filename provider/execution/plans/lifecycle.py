@@ -22,6 +22,7 @@ from kafka_steward.assignment import Operation, counted, name_brokers, name_some
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.commands import command_line
 from kafka_steward.errors import PlanError, VersionConflict
+from kafka_steward.execution.demotions import forget_cancelled_plan
 from kafka_steward.execution.moves.skips import delete_skips
 from kafka_steward.execution.moves.states import DONE, filter_unsettled, final_status
 from kafka_steward.execution.plans.rollback import find_unfinished_rollback, is_rollback_unfinished
@@ -292,6 +293,7 @@ def _write_cancel_request(
                 record, cancel=both, status=status, earlier_rollback=earlier, throttle=rate
             )
         if updated is not None:
+            forget_cancelled_plan(journal, digest)
             return updated
     raise PlanError(
         f"Plan {digest[:12]} was changed by other processes at every attempt, and was not cancelled; try again."

@@ -52,6 +52,9 @@ def planner_options(
     request.validate()
     topics, operation = _find_matching_topics(request, snapshot, service_topics), Operation(request.operation)
     options = select_options(operation, request.options)
+    if operation in (Operation.DEMOTE, Operation.PROMOTE):
+        _refuse_wrong_demotion(operation, request.brokers, snapshot)
+        return {**options, operation.value: sorted(request.brokers)}
     if operation is Operation.SET_REPLICATION_FACTOR:
         patterns = {"include", "exclude"}  # whose topics are named
         return {**{name: value for name, value in options.items() if name not in patterns}, "topics": topics}
@@ -94,6 +97,28 @@ def _no_full_volume(snapshot: SnapshotFolder, max_used: float) -> str:
     if fullest > max_used:
         return ""
     return f"No volume is used above {max_used:.0%}: the fullest one, of broker {broker}, to {fullest:.0%}."
+
+
+def _refuse_wrong_demotion(operation: Operation, brokers: Sequence[int], snapshot: SnapshotFolder) -> None:
+    """Raise RequestError for brokers that cannot be demoted or promoted, and if no live broker would be left."""
+    rows = snapshot.brokers.to_pylist()
+    live = {row["broker"] for row in rows if row["state"] in ("live", "new")}
+    demoted, known = {row["broker"] for row in rows if row["demoted"]}, {row["broker"] for row in rows}
+    now = f"demoted are {', '.join(map(str, sorted(demoted)))}" if demoted else "no broker is"
+    for broker in sorted(brokers):
+        if operation is Operation.PROMOTE:
+            if broker not in demoted:
+                raise RequestError(f"Broker {broker} cannot be promoted: it is not demoted; {now}.")
+            continue
+        why = "it is demoted already" if broker in demoted else "" if broker in live else "it is not live"
+        why = why if broker in known else f"the cluster has no broker {broker}"
+        if why:
+            named = ", ".join(map(str, sorted(live)))
+            raise RequestError(f"Broker {broker} cannot be demoted: {why}; the live brokers are {named}.")
+    if operation is Operation.DEMOTE and not (brokers or demoted):
+        raise RequestError("Name the brokers to demote: no broker is demoted.")
+    if operation is Operation.DEMOTE and live <= demoted.union(brokers):
+        raise RequestError("All live brokers would be demoted, and none would be left to lead.")
 
 
 def _total_replica_bytes(snapshot: SnapshotFolder) -> int:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from kafka_steward.assignment import Move, TopicPartition, name_brokers
 from kafka_steward.cluster.state import BrokerLogDirs, Partition, Snapshot
 from kafka_steward.execution.cluster_queries import min_isr_by_topic, refuse_hidden_topics
+from kafka_steward.execution.demotions import Demotions
 from kafka_steward.execution.moves.preflight import IncomingReplica, compute_rooms
 from kafka_steward.execution.moves.staging import stage_reached
 from kafka_steward.execution.moves.states import filter_unsettled
@@ -37,6 +38,7 @@ def take_snapshot(
     racks: Mapping[int, str] | None = None,
     rates: Mapping[TopicPartition, PartitionRate] | None = None,
     min_free: float = 0.0,
+    demotions: Demotions | None = None,
 ) -> str:
     """Write the current state of the cluster to the folder `uri`; return the digest.
 
@@ -48,7 +50,7 @@ def take_snapshot(
     that are to hold more or less than others, which have 1. A broker that hosts nothing but `service_topics` is new.
     `racks` are the last known ones: those of dead brokers, which Kafka forgets with ZooKeeper, are taken from there.
     `rates` are what producers bring into partitions. `min_free` is the fraction of each log directory's volume that
-    must stay free.
+    must stay free. `demotions` are those in effect.
     Raises ClusterError; RequestError for brokers that cannot be drained, or for all of them, and for topics that the
     brokers host and Kafka does not let us describe; PlanError when the workspace cannot be written.
     """
@@ -63,19 +65,21 @@ def take_snapshot(
         _partition_row(partition, snapshot.live, log_dirs, min_isr, shares)
         | {"log_dirs": _directories_of(partition, numbers)}
         | _target_columns(partition, targets or {}, begun or {})
+        | {"order_before": demotions.order_before(partition) if demotions else None}
         | _rate_column(partition, (rates or {}).get(name))
         for name, partition in sorted(snapshot.partitions.items())
     ]
     disks = {broker: _disk_columns(broker, of, snapshot, log_dirs, min_free) for broker, of in log_dirs.items()}
     states = _broker_states(snapshot, failed, draining, service_topics)
     rack_of = {**(racks or {}), **{broker.id: broker.rack for broker in snapshot.brokers.values()}}
+    demoted = demotions.brokers if demotions else frozenset()
     if failed_disks_of:
         partitions = [row | {"offline": _offline_replicas(row, snapshot, failed_disks_of)} for row in partitions]
     return write_snapshot(
         uri,
         cluster_id=snapshot.cluster_id,
         taken_ms=now_ms,
-        brokers=pa.Table.from_pylist(_broker_rows(rack_of, disks, states, capacities or {}), SNAPSHOT_BROKERS),
+        brokers=pa.Table.from_pylist(_broker_rows(rack_of, disks, states, capacities or {}, demoted), SNAPSHOT_BROKERS),
         partitions=pa.Table.from_pylist(partitions, SNAPSHOT_PARTITIONS),
     )
 
@@ -103,6 +107,7 @@ def _broker_rows(
     disks: Mapping[int, Mapping[str, Any]],
     states: Mapping[int, str],
     capacities: Mapping[int, float],
+    demoted: Collection[int],
 ) -> list[dict[str, Any]]:
     """Return a row for each broker in `states`."""
     return [
@@ -111,6 +116,7 @@ def _broker_rows(
             "rack": racks.get(broker),
             "state": state,
             "capacity": capacities.get(broker, 1.0) if capacities else None,
+            "demoted": broker in demoted or None,
             **disks.get(broker, {}),
         }
         for broker, state in states.items()

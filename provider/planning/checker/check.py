@@ -42,8 +42,11 @@ from kafka_steward.planning.checker.leaders import (
     cluster_leader_problems,
     count_leaders,
     count_planned_pairs,
+    demoted_problems,
     leaders_by_topic,
     left_exchanges,
+    takeover_problems,
+    takeovers,
     topic_leader_problems,
 )
 from kafka_steward.planning.checker.load import load_problems
@@ -53,6 +56,7 @@ from kafka_steward.planning.checker.rules import (
     LEADERLESS,
     NO_ROOM,
     CheckContext,
+    SnapshotPartition,
     build_context,
     count_available_brokers,
     count_replicas_due,
@@ -61,6 +65,7 @@ from kafka_steward.planning.checker.rules import (
     move_violations,
     promises_evenness,
     rack_repair_problems,
+    read_demoted,
     relief_problems,
 )
 from kafka_steward.planning.files.formats import SNAPSHOT_PARTITIONS, PlanFolder, SnapshotFolder, moves_from_rows
@@ -99,6 +104,7 @@ class Findings:
     evenness: EvennessFindings | None
     counts: LeaderCounts = field(default_factory=lambda: LeaderCounts({}, {}, {}))
     led: LeaderFindings | None = None
+    takeovers: dict[tuple[int, int], int] = field(default_factory=dict)
 
 
 def combine_findings(parts: Sequence[Any]) -> Any:
@@ -201,6 +207,7 @@ def check_topics(
     for move in moves:
         problems += [f"{move.topic_partition}: {problem}" for problem in move_violations(move, context)]
     problems += _completeness_problems(moves, context)
+    problems += _order_problems_left(moves, context)
     problems += [*rack_repair_problems(moves, brokers, context), *relief_problems(moves, brokers, context)]
     problems += drain_problems(moves, context)
     # If a row is no move of this snapshot, or appears twice, the outcome of the topics is undefined.
@@ -212,6 +219,7 @@ def check_topics(
     prices = prices_by_broker(brokers, proof) if proof.get("operation") == Operation.LEADERS.value else None
     alike = len(set(exact_capacities(brokers["capacity"].to_pylist()))) <= 1
     problems += topic_leader_problems(after, context, alike=alike)
+    problems += demoted_problems(after, context)
     return Findings(
         problems=problems + (evenness.problems if evenness else []),
         moved=sum(len(move.adding) for move in moves),
@@ -221,6 +229,7 @@ def check_topics(
         evenness=evenness,
         counts=count_leaders(after),
         led=None if prices is None else check_leaders(after, context, prices),
+        takeovers=takeovers(moves, context),
     )
 
 
@@ -231,6 +240,7 @@ def verdict(brokers: pa.Table, proof: Mapping[str, Any], findings: Findings) -> 
     problems += cluster_leader_problems(
         build_context(brokers, SNAPSHOT_PARTITIONS.empty_table(), proof), findings.counts
     )
+    problems += takeover_problems(findings.counts, findings.takeovers)
     for name, value in (("max_moves", findings.moved), ("max_bytes", findings.moved_bytes)):
         if options.get(name) and value > options[name]:
             problems.append(f"The plan moves {value}, beyond {name} = {options[name]}.")
@@ -323,10 +333,13 @@ def header_problems(cluster_id: str, digest: str, proof: Mapping[str, Any]) -> l
 
 
 def broker_state_problems(brokers: pa.Table, proof: Mapping[str, Any]) -> list[str]:
-    """Return a problem if the plan's failed or draining brokers differ from those of the snapshot."""
+    """Return a problem if the plan's failed, draining or demoted brokers differ from those of the snapshot."""
     problems = []
-    for state in ("failed", "draining"):
-        there = sorted(row["broker"] for row in brokers.to_pylist() if row["state"] == state)
+    rows = brokers.to_pylist()
+    known = {state: {row["broker"] for row in rows if row["state"] == state} for state in ("failed", "draining")}
+    known["demoted"] = set(read_demoted(brokers, proof))
+    for state, brokers_there in known.items():
+        there = sorted(brokers_there)
         stated = proof.get(f"brokers_{state}") or []
         if stated != there:
             problems.append(f"The proof says brokers_{state} = {stated}; the snapshot says {there}.")
@@ -392,6 +405,27 @@ def _completeness_problems(moves: Sequence[Move], context: CheckContext) -> Iter
             yield f"{name} {why}, and is neither in the plan nor listed."
         elif listed[name] not in reasons:
             yield f"{name} is listed as {listed[name]}, and is not."
+
+
+def _order_problems_left(moves: Sequence[Move], context: CheckContext) -> Iterator[str]:
+    """Yield a problem for each partition whose order has to change, and that is neither planned nor listed."""
+    planned = {move.topic_partition for move in moves}
+    listed = {
+        TopicPartition(row["topic"], row["partition"]): row["reason"]
+        for row in [*(context.proof.get("unplaced") or ()), *(context.proof.get("pinned") or ())]
+    }
+    for name, part in context.partitions.items():
+        if name not in planned and _must_reorder(part, context):
+            reasons = hold_reasons(name, context)
+            if "excluded" not in reasons and listed.get(name) not in reasons:
+                yield f"{name} has to change its order, and is neither in the plan nor listed with a reason."
+
+
+def _must_reorder(part: SnapshotPartition, context: CheckContext) -> bool:
+    """Return whether a demotion or a promotion has to change the order of a partition's replicas."""
+    if context.operation == Operation.DEMOTE.value:
+        return context.must_demote(part)
+    return context.operation == Operation.PROMOTE.value and context.restored_order(part) != part.replicas
 
 
 def _sum_problems(proof: Mapping[str, Any], findings: Findings) -> Iterator[str]:

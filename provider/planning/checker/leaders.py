@@ -16,7 +16,7 @@ from math import ceil, floor
 from typing import Any, NamedTuple
 
 from kafka_steward.assignment import EVEN_OPERATIONS, Assignment, Move, Operation
-from kafka_steward.planning.checker.rules import CheckContext, hold_reasons
+from kafka_steward.planning.checker.rules import CheckContext, hold_reasons, promises_evenness
 
 #: The words of `leader_evenness` for which brokers have equal shares of each topic, and of all topics together.
 _EVEN_TOPICS = ("even", "topic-even")
@@ -95,6 +95,23 @@ def topic_leader_problems(topics: LedTopics, context: CheckContext, *, alike: bo
                 break
 
 
+def demoted_problems(topics: LedTopics, context: CheckContext) -> Iterator[str]:
+    """Yield a problem for each topic with a partition that an even plan may touch and where a demoted broker leads.
+
+    Or where it comes before another broker. A budget may leave that to later plans.
+    """
+    options = context.options
+    whole = promises_evenness(context.proof) or context.operation == Operation.LEADERS.value
+    if not context.demoted or not whole or options.get("max_moves") or options.get("max_bytes"):
+        return
+    for topic, parts in topics.items():
+        for led in (led for led in parts if led.planned):
+            first, others = led.replicas[0], led.replicas[1:]
+            if first not in led.candidates or context.put_demoted_last(others) != others:
+                yield f"A partition of {topic} is led by a demoted broker, or has one before another broker."
+                break
+
+
 def _topic_bounds(
     planned: Sequence[Led], context: CheckContext, *, even: bool, alike: bool
 ) -> dict[int, tuple[int, int]]:
@@ -128,9 +145,9 @@ def round_shares(share: Mapping[int, Fraction]) -> dict[int, tuple[int, int]]:
 
 def equal_shares(count: int, context: CheckContext) -> dict[int, tuple[int, int]]:
     """Return the fewest and most of `count` leaders per usable broker; brokers that receive nothing may lead none."""
-    sharing = max(len(context.receivers), 1)
+    sharing = max(len(context.leading), 1)
     return {
-        broker: (count // sharing if broker in context.receivers else 0, -(-count // sharing))
+        broker: (count // sharing if broker in context.leading else 0, -(-count // sharing))
         for broker, state in context.state.items()
         if state in ("live", "new")
     }
@@ -176,6 +193,43 @@ def _level_problems(context: CheckContext, counts: LeaderCounts) -> Iterator[str
                     f"The proof says that leaders are {word}; broker {broker} leads {led} partitions, which is not "
                     f"between {low} and {high}."
                 )
+
+
+def takeovers(moves: Sequence[Move], context: CheckContext) -> dict[tuple[int, int], int]:
+    """Count, of what a demotion gives another leader, each pair of that leader and another broker that may lead it."""
+    if context.operation != Operation.DEMOTE.value:
+        return {}
+    pairs = Counter[tuple[int, int]]()
+    for move in moves:
+        part = context.partitions.get(move.topic_partition)
+        if part is not None and move.before[:1] != move.after[:1]:
+            others = context.may_lead(part) - context.demoted
+            pairs.update((move.after[0], broker) for broker in others if broker != move.after[0])
+    return dict(pairs)
+
+
+def takeover_problems(counts: LeaderCounts, pairs: Mapping[tuple[int, int], int]) -> Iterator[str]:
+    """Yield a problem for each broker from which what it takes over could go to one that leads at least two fewer.
+
+    It may go by way of others, each of which gives another partition on. Without such a chain, the leaders are as even
+    as they can be: the sum of their squares is the least.
+    """
+    gives: dict[int, set[int]] = defaultdict(set)
+    for giver, receiver in pairs:
+        gives[giver].add(receiver)
+    for giver in sorted(gives):
+        reached, left = {giver}, [giver]
+        while left:
+            further = gives.get(left.pop(), set()) - reached
+            reached |= further
+            left += further
+        led = {broker: counts.led.get(str(broker), 0) for broker in sorted(reached)}
+        fewest = min(led, key=led.__getitem__)
+        if led[fewest] < led[giver] - 1:
+            yield (
+                f"Broker {giver} would lead {led[giver]} partitions and broker {fewest} {led[fewest]}: what the "
+                "demoted brokers led could be taken over more evenly."
+            )
 
 
 @dataclass(frozen=True)
@@ -224,8 +278,10 @@ def left_exchanges(
             leaders += any(
                 _leads_better(row[0], later, ((in_topic, equal), ({b: led.get(str(b), 0) for b in row}, level)))
                 for later in row[1:]
+                if later not in context.demoted
             )
-            rarest = min((pairs.get((row[0], later), 0) for later in row[2:]), default=pairs[row[:2]])
+            able = (pairs.get((row[0], later), 0) for later in row[2:] if later not in context.demoted)
+            rarest = min(able, default=pairs[row[:2]])
             # One pair gets rarer by one, the other more frequent by one: (a-1)^2 + (b+1)^2 is 2(a-b-1) below a^2 + b^2.
             order = max(order, 2 * (pairs[row[:2]] - rarest - 1))
     return LeftExchanges(leaders, order)

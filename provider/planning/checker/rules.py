@@ -72,6 +72,8 @@ class SnapshotPartition:
     #: Empty if it is not known.
     isr: frozenset[int] = frozenset()
     min_isr: int | None = None
+    #: The order before the demotions, if they have changed it, and nothing else has since.
+    order_before: Assignment | None = None
     #: The number of the log directory of each replica; empty if each broker has only one.
     log_dirs: tuple[int, ...] = ()
 
@@ -90,6 +92,8 @@ class CheckContext:
     rack: Mapping[int, str | None]
     proof: Mapping[str, Any]
     cordoned: frozenset[int] = frozenset()
+    #: The brokers that are to lead nothing.
+    demoted: frozenset[int] = frozenset()
     #: The room on the brokers once the plan has been carried out.
     room: RoomLeft = NO_LIMIT
 
@@ -134,6 +138,11 @@ class CheckContext:
         return frozenset(broker for broker, state in self.state.items() if state in ("live", "new"))
 
     @cached_property
+    def leading(self) -> frozenset[int]:
+        """The brokers that share the leaders; those that are demoted only if all are."""
+        return self.receivers - self.demoted or self.receivers
+
+    @cached_property
     def receivers(self) -> frozenset[int]:
         """The brokers that may receive a replica."""
         # A plan's options name the cordoned brokers, too, but the checker does not rely on that.
@@ -148,8 +157,25 @@ class CheckContext:
         return self.in_use.intersection(part.replicas) & in_sync - part.offline
 
     def leader_candidates(self, part: SnapshotPartition, after: Assignment) -> frozenset[int]:
-        """Return the brokers that share the lead of a partition with the replicas `after`."""
-        return self.may_lead(part) if self.operation in REORDERING_OPERATIONS else frozenset(after)
+        """Return the brokers that may lead a partition with the replicas `after`: demoted ones if no others can."""
+        able = self.may_lead(part) if self.operation in REORDERING_OPERATIONS else frozenset(after)
+        return able - self.demoted or able
+
+    def put_demoted_last(self, replicas: Iterable[int]) -> Assignment:
+        """Return the replicas in their order, with those on demoted brokers after all others."""
+        return tuple(sorted(replicas, key=self.demoted.__contains__))
+
+    def restored_order(self, part: SnapshotPartition) -> Assignment:
+        """Return the order that a promotion gives a partition's replicas."""
+        promoted = set(self.options.get("promote") or ())
+        before = part.order_before
+        if before is None or promoted.isdisjoint(part.replicas) or sorted(before) != sorted(part.replicas):
+            return part.replicas
+        return self.put_demoted_last(before)
+
+    def must_demote(self, part: SnapshotPartition) -> bool:
+        """Return whether a demoted broker is the preferred leader of a partition, or comes before another broker."""
+        return part.replicas[0] in self.demoted or self.put_demoted_last(part.replicas) != part.replicas
 
     @cached_property
     def only_empties(self) -> bool:
@@ -189,12 +215,20 @@ def build_context(
             isr=frozenset(row["isr"]),
             min_isr=row["min_isr"],
             log_dirs=tuple(row["log_dirs"] or ()),
+            order_before=tuple(row["order_before"] or ()) or None,
         )
     rows = brokers.to_pylist()
     state = {row["broker"]: row["state"] for row in rows}
     racks = {row["broker"]: row["rack"] for row in rows}
     cordoned = frozenset(row["broker"] for row in rows if row["cordoned"])
-    return CheckContext(parts, state, racks, proof, cordoned, room)
+    return CheckContext(parts, state, racks, proof, cordoned, read_demoted(brokers, proof), room)
+
+
+def read_demoted(brokers: pa.Table, proof: Mapping[str, Any]) -> frozenset[int]:
+    """Return the brokers that are demoted once the plan is carried out."""
+    options = proof.get("options") or {}
+    demoted = {row["broker"] for row in brokers.to_pylist() if row["demoted"]}.union(options.get("demote") or ())
+    return frozenset(demoted.difference(options.get("promote") or ()))
 
 
 def promises_evenness(proof: Mapping[str, Any]) -> bool:
@@ -221,7 +255,7 @@ def hold_reasons(name: TopicPartition, context: CheckContext) -> list[str]:
         "all_replicas_lost": lost,
         "no_leader": part.leaderless and not lost,
         "too_few_brokers": _lacks_brokers(name, context),
-        "no_candidate": context.operation in REORDERING_OPERATIONS and not context.may_lead(part),
+        "no_candidate": context.operation in REORDERING_OPERATIONS and _lacks_candidate(part, context),
         "out_of_sync": _lags(part, context),
         "below_min_isr": context.operation == Operation.SET_REPLICATION_FACTOR.value
         and bool(below_min_isr_reason(len(part.replicas), count_replicas_due(name, context), part.min_isr)),
@@ -238,6 +272,16 @@ def _lacks_brokers(name: TopicPartition, context: CheckContext) -> bool:
         return count_available_brokers(name, context) < count_replicas_due(name, context)
     holding = context.in_use.intersection(part.replicas)
     return promises_evenness(context.proof) and part.target_rf > len(context.receivers | holding)
+
+
+def _lacks_candidate(part: SnapshotPartition, context: CheckContext) -> bool:
+    """Return whether no broker may lead a partition; of a demotion, none in place of a demoted one that leads."""
+    able = context.may_lead(part)
+    if context.operation == Operation.PROMOTE.value:
+        return False
+    if context.operation == Operation.DEMOTE.value:
+        return part.replicas[0] in context.demoted and able <= context.demoted
+    return not able
 
 
 def _lags(part: SnapshotPartition, context: CheckContext) -> bool:
@@ -318,6 +362,8 @@ def move_violations(move: Move, context: CheckContext) -> Iterator[str]:
         if not given or word == "in_flight" or (word in LEADERLESS and not reordered):
             yield _STAYS[word]
     yield from _check_executable(move, part, context)
+    if not given and context.operation != Operation.PROMOTE.value:
+        yield from _check_demoted_last(move, part, context)
     spec = OPERATIONS.get(context.operation)
     if spec is not None and spec.rule is not None:
         yield from RULES[spec.rule](move, part, context)
@@ -351,11 +397,23 @@ def _check_executable(move: Move, part: SnapshotPartition, context: CheckContext
         yield "its target keeps a replica in a failed log directory, and Kafka would never complete it."
 
 
+def _check_demoted_last(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
+    """Check that demoted brokers come last, and that one leads only if no other replica could."""
+    if context.put_demoted_last(move.after[1:]) != move.after[1:]:
+        yield "a demoted broker comes before another broker."
+    if promises_evenness(context.proof):
+        able = frozenset(move.after)  # each replica is in sync before the move is complete
+    else:
+        able = context.may_lead(part).intersection(move.after) & (part.isr or frozenset(part.replicas))
+    if move.after and move.after[0] in context.demoted and able - context.demoted:
+        yield f"broker {move.after[0]} is demoted and would lead it, which broker {min(able - context.demoted)} could."
+
+
 def _check_kept_replicas(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check heal and fill: replicas in place stay, in their order; new replicas are spread as the racks allow."""
     held, factor = context.alive_replicas(part.replicas, part), count_replicas_due(move.topic_partition, context)
     gone = {"down", "draining"} if context.only_empties else {"down"}
-    kept = tuple(broker for broker in held if context.state.get(broker) not in gone)
+    kept = context.put_demoted_last(broker for broker in held if context.state.get(broker) not in gone)
     if len(move.after) != factor:
         yield f"its target has {len(move.after)} replicas; {factor} are due."
     for broker in kept:
@@ -401,7 +459,8 @@ def _check_rack_spread(move: Move, kept: Assignment, context: CheckContext) -> I
 
 def _check_requested_factor(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check set-replication-factor: only named topics, exactly as many replicas, and no other moves."""
-    kept, factor = context.alive_replicas(part.replicas, part), context.requested_factors.get(move.topic)
+    kept = context.put_demoted_last(context.alive_replicas(part.replicas, part))
+    factor = context.requested_factors.get(move.topic)
     if factor is None:
         yield "its topic was not named."
     elif len(move.after) != factor:
@@ -432,7 +491,7 @@ def _check_dropped_replicas(
     # `_check_leader` reports a dropped leader that is also the preferred leader.
     if part.leader in dropped and part.leader != part.replicas[0]:
         yield f"it drops its leader {part.leader}, which is in sync."
-    stay = [broker for broker in part.replicas if broker in move.after]
+    stay = list(context.put_demoted_last(broker for broker in part.replicas if broker in move.after))
     if len(move.after) == len(stay) < len(part.replicas) and _reorders_kept(move, part, stay, context):
         yield f"it keeps {stay} in another order, {list(move.after)}."
 
@@ -444,7 +503,7 @@ def _reorders_kept(move: Move, part: SnapshotPartition, stay: Sequence[int], con
     """
     if stay[:1] == list(part.replicas[:1]):
         return list(move.after) != stay
-    leads = part.leader in stay and part.leader in part.isr & context.in_use
+    leads = part.leader in stay and part.leader in part.isr & context.in_use - context.demoted
     first = part.leader if leads else move.after[0]
     return list(move.after) != [first, *(broker for broker in stay if broker != first)]
 
@@ -466,7 +525,8 @@ def _check_target_factor(move: Move, part: SnapshotPartition, context: CheckCont
 def _check_same_replicas(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check leaders: the same replicas, of which another one that may lead comes first, before all others."""
     leader = move.after[:1]
-    if move.after != (*leader, *(broker for broker in part.replicas if broker not in leader)):
+    others = context.put_demoted_last(broker for broker in part.replicas if broker not in leader)
+    if move.after != (*leader, *others):
         yield "it does more than let another of its replicas lead."
     if not context.may_lead(part).issuperset(leader):
         yield f"broker {leader[0]} may not lead it: it is not usable or not in sync."
@@ -479,10 +539,28 @@ def _check_relief(move: Move, part: SnapshotPartition, context: CheckContext) ->
         if (broker, part.directories.get(broker, -1)) not in full:
             yield f"its replica on broker {broker} is on no volume above max_used, and must not move."
     stays = [broker in move.removing for broker in move.before]
-    if len(move.after) != len(move.before) or any(
-        before != after for before, after, leaves in zip(move.before, move.after, stays, strict=False) if not leaves
+    if len(move.after) != len(move.before) or (
+        context.demoted.isdisjoint(move.after)
+        and any(
+            before != after for before, after, leaves in zip(move.before, move.after, stays, strict=False) if not leaves
+        )
     ):
         yield "it does more than to replace replicas on full volumes, each in its place."
+
+
+def _check_demotion(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
+    """Check demote: only partitions with a demoted broker before others, whose other leaders stay."""
+    yield from _check_same_replicas(move, part, context)
+    if not context.must_demote(part):
+        yield "no demoted broker leads it, or comes before another broker."
+    if part.replicas[0] not in context.demoted and move.after[:1] != part.replicas[:1]:
+        yield f"its preferred leader {part.replicas[0]} is not demoted, and must stay."
+
+
+def _check_order_before(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
+    """Check promote: the order before the demotions, with the brokers last that are still demoted."""
+    if move.after != context.restored_order(part):
+        yield f"its order before the demotion was another one, {list(context.restored_order(part))}."
 
 
 def _check_given_target(move: Move, _part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
@@ -496,6 +574,8 @@ RULES = {
     MoveRule.REQUESTED_FACTOR: _check_requested_factor,
     MoveRule.TARGET_FACTOR: _check_target_factor,
     MoveRule.SAME_REPLICAS: _check_same_replicas,
+    MoveRule.DEMOTED_LAST: _check_demotion,
+    MoveRule.ORDER_BEFORE: _check_order_before,
     MoveRule.GIVEN_TARGET: _check_given_target,
     MoveRule.FULL_VOLUMES: _check_relief,
 }

@@ -34,9 +34,9 @@ _BATCH_ROWS = 100_000
 #: `state` is one of live, failed, draining, down, new. A dead broker is failed if a heal is to replace it, else down. A
 #: broker that is down receives nothing, and a partition that gets a replica elsewhere gives up its replica there. A
 #: `cordoned` broker keeps its replicas and receives none (KIP-1066). A live one of which a log directory has failed is
-#: `disk_failed`: see `spared_brokers`. `room` has the bytes that each of its log directories may still receive before
-#: less than `min_free` of its volume is free, `disk_total` the size of that volume and `disk_used` what is used of it.
-#: A nullable column may be absent, which means unknown.
+#: `disk_failed`: see `spared_brokers`. A `demoted` one is to lead nothing. `room` has the bytes that each of its log
+#: directories may still receive before less than `min_free` of its volume is free, `disk_total` the size of that volume
+#: and `disk_used` what is used of it. A nullable column may be absent, which means unknown.
 SNAPSHOT_BROKERS = pa.schema(
     [
         pa.field("broker", pa.int32(), nullable=False),
@@ -48,6 +48,7 @@ SNAPSHOT_BROKERS = pa.schema(
         pa.field("disk_used", _BYTES),
         pa.field("cordoned", pa.bool_()),
         pa.field("disk_failed", pa.bool_()),
+        pa.field("demoted", pa.bool_()),
     ]
 )
 
@@ -56,7 +57,8 @@ SNAPSHOT_BROKERS = pa.schema(
 #: have failed. `all_offline` is true if no replica is live: all of them are on dead brokers, to be healed or not, or in
 #: failed log directories. `bytes_per_s` is what producers bring into it, as a mean of the last hour. `log_dirs` has for
 #: each replica the number of its log directory among those of `disk_total` of its broker, -1 if it is in none of them;
-#: null if each of its brokers has only one.
+#: null if each of its brokers has only one. `order_before` has the replicas in their order before the demotions in
+#: effect: null if none of them changed it, empty if something else has changed it since.
 SNAPSHOT_PARTITIONS = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),
@@ -72,6 +74,7 @@ SNAPSHOT_PARTITIONS = pa.schema(
         pa.field("bytes", pa.int64()),
         pa.field("offline", _INTS),
         pa.field("all_offline", pa.bool_()),
+        pa.field("order_before", _INTS),
         pa.field("bytes_per_s", pa.float64()),
         pa.field("log_dirs", _INTS),
     ]

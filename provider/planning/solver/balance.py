@@ -44,6 +44,7 @@ from kafka_steward.planning.solver.leaders import (
     Replicas,
     balanced_leaders,
     leader_bounds,
+    leader_candidates,
     order_for_failover,
     uneven_note,
 )
@@ -254,12 +255,16 @@ def balance_with_placement(
     position = np.full(len(placed.row), brokers)
     position[held] = setup.place[find_in_order(new[held], old)]
     replicas = Replicas(placed.row, placed.broker, position == 0, ~held)
+    demoted = problem.brokers.demoted
+    candidates = leader_candidates(replicas, demoted)
     choices = leader_bounds(
-        to_place.topic, replicas, problem.brokers.receivers, alike=problem.brokers.has_equal_capacities
+        to_place.topic, candidates, problem.brokers.leading, alike=problem.brokers.has_equal_capacities
     )
-    leader, evenness = choose(to_place.topic, replicas, choices)
+    leader, evenness = choose(to_place.topic, candidates, choices)
     met = next(bounds for bounds in choices if bounds.name == evenness)
-    leader = even_load.leaders(placed, leader, met) if even_load else leader
+    may_lead = replace(placed, row=candidates.row, broker=candidates.broker)
+    leader = even_load.leaders(may_lead, leader, met) if even_load else leader
+    position[demoted[placed.broker]] += brokers + 1
     position[placed.broker == leader[placed.row]] = -1
     order = np.lexsort((placed.broker, position, placed.row))
     ordered = Replicas(placed.row, placed.broker[order], replicas.leads[order], replicas.added[order])
@@ -328,16 +333,20 @@ def _failover_order(
     """Return the replicas' brokers in failover order, shard by shard."""
     number = np.repeat(np.arange(len(shards)), shards)[topic] if shards else np.zeros_like(topic)
     starts = np.flatnonzero(np.diff(number, prepend=-1))
+    # Leaders that change for an even failover might be those of demoted brokers.
+    demoted = problem.brokers.demoted if problem.brokers.demoted.any() else None
     ordered = []
     for start, end in pairwise([*starts.tolist(), len(topic)]):
         at = slice(*np.searchsorted(replicas.row, [start, end]).tolist())
         part = Replicas(replicas.row[at] - start, replicas.broker[at], replicas.leads[at], replicas.added[at])
-        if problem.options.prefer == "isr-order":
+        if problem.options.prefer == "isr-order" and demoted is None:
             first, last = topic[start], topic[end - 1] + 1
             own = replace(bounds, cell=(bounds.cell[0][first:last], bounds.cell[1][first:last]))
             ordered.append(order_with_leaders(topic[start:end] - first, part, own, exact=shards is None))
         else:
-            ordered.append(order_for_failover(part.row, part.broker, len(problem.brokers), exact=shards is None))
+            ordered.append(
+                order_for_failover(part.row, part.broker, len(problem.brokers), exact=shards is None, last=demoted)
+            )
     return np.concatenate(ordered)
 
 

@@ -31,6 +31,7 @@ from kafka_steward.planning.solver.problem import (
     is_pair_in,
     leaderless_dispositions,
     positions_in,
+    positions_within,
     sum_by,
 )
 from kafka_steward.planning.solver.room import Choices, RoomRules, choose_within_room
@@ -71,6 +72,25 @@ class CandidatePlan:
     def removed(self) -> Bools:
         """A mask of the old replicas on brokers that no longer hold the row."""
         return ~is_pair_in(self.rows.row, self.rows.broker, self.row, self.broker)
+
+    def put_demoted_last(self, demoted: Bools) -> CandidatePlan:
+        """Return the plan with the demoted brokers last in the rows that it changes.
+
+        Of these rows they lead only those without another replica that is kept and in sync, the first of which leads.
+        """
+        if not demoted.any():
+            return self
+        changed = np.zeros(len(self.rows), bool)
+        changed[self.changed_rows] = True
+        rows, starts, last = self.rows, self.row_starts[:-1], demoted[self.broker] & changed[self.row]
+        in_sync = ~rows.behind & ~rows.lost
+        able = is_pair_in(self.row, self.broker, rows.row[in_sync], rows.broker[in_sync]) & ~last
+        able &= last[starts][self.row]
+        replaced, first = np.unique(self.row[able], return_index=True)
+        place = positions_within(np.diff(self.row_starts)) + np.where(last, int(np.diff(self.row_starts).max()), 0)
+        leads = np.delete(starts, replaced)
+        place[np.concatenate([leads, np.flatnonzero(able)[first]])] = -1
+        return replace(self, broker=self.broker[np.lexsort((place, self.row))])
 
     @cached_property
     def catching_up(self) -> Bools:

@@ -102,6 +102,16 @@ def leader_bounds(topic: Ints, replicas: Replicas, target: Bools, *, alike: bool
     return [LeaderBounds("even", (low, high), level), LeaderBounds("global-even", wide, level), last]
 
 
+def leader_candidates(replicas: Replicas, demoted: Bools) -> Replicas:
+    """Return the replicas that may lead: none on a demoted broker, unless its row has no other."""
+    able = ~demoted[replicas.broker]
+    if able.all():
+        return replicas
+    others = np.bincount(replicas.row[able], minlength=int(replicas.row[-1]) + 1) > 0
+    able |= ~others[replicas.row]
+    return Replicas(replicas.row[able], replicas.broker[able], replicas.leads[able], replicas.added[able])
+
+
 def equal_shares(count: Ints, receivers: Bools) -> tuple[Ints, Ints]:
     """Return the fewest and most of `count` leaders per broker, if all receivers lead as many."""
     sharing = max(int(receivers.sum()), 1)
@@ -177,7 +187,7 @@ def uneven_note(evenness: str) -> str:
     return f"Leaders are even in the sense {evenness!r}: the replicas allow no more."
 
 
-def order_for_failover(row: Ints, broker: Ints, brokers: int, *, exact: bool) -> Ints:
+def order_for_failover(row: Ints, broker: Ints, brokers: int, *, exact: bool, last: Bools | None = None) -> Ints:
     """Return the replicas' brokers with those after the first reordered, so that failover is as even as possible.
 
     Replicas are in order within ascending rows. Position by position, the next replica is chosen so that the pairs of
@@ -185,10 +195,14 @@ def order_for_failover(row: Ints, broker: Ints, brokers: int, *, exact: bool) ->
     changes. Otherwise, for one shard among several, exchanges of replicas find a choice. The least sum of squares of
     one shard is not that of the cluster, and exchanges come as near to that in a fraction of the time. They also leave
     in place what is already even.
+
+    The replicas on the brokers in `last`, which stand at the end, stay there.
     """
     broker = broker.copy()
     degree = np.bincount(row)
     start = np.cumsum(degree) - degree
+    if last is not None:
+        degree = np.bincount(row[~last[broker]], minlength=len(degree))
     for place in range(1, int(degree.max(initial=0)) - 1):
         rows = np.flatnonzero(degree > place)
         first, count = start[rows] + place, degree[rows] - place
@@ -249,8 +263,9 @@ class Leadership:
     partitions: Ints
 
 
-def build_leadership(candidate: CandidatePlan, brokers: int, sharing: int) -> Leadership | None:
-    """Return the leadership of the planned rows, or None without such rows; `sharing` is how many brokers may lead."""
+def build_leadership(candidate: CandidatePlan, leading: Bools, demoted: Bools) -> Leadership | None:
+    """Return the leadership of the planned rows, or None without such rows; brokers in `leading` share it."""
+    brokers, sharing = len(leading), int(leading.sum())
     rows, planned = candidate.rows, candidate.disposition == Disposition.PLANNED
     if not planned.any() or sharing == 0:
         return None
@@ -264,6 +279,8 @@ def build_leadership(candidate: CandidatePlan, brokers: int, sharing: int) -> Le
     leads = count_pairs(topic, candidate.broker[candidate.row_starts[:-1]][planned], shape)
     count = np.bincount(topic)
     low, high = (count // sharing)[:, None], (-(-count // sharing))[:, None]
+    # A demoted broker leads only what no other may lead.
+    held = np.where(demoted, leads, held)
     total, every = leads.sum(axis=0), int(planned.sum())
     return Leadership(
         kept=np.minimum(led, held),

@@ -62,6 +62,9 @@ class Brokers:
     own_rack: bool
     known_rack: Ints
     cordoned: Bools
+    #: Those that are to lead nothing, and to be the last to take over.
+    demoted: Bools
+    promoted: Bools
 
     @classmethod
     def of(cls, table: pa.Table, options: Options) -> Brokers:
@@ -88,6 +91,8 @@ class Brokers:
             own_rack=options.rackless == "own-rack",
             known_rack=np.array(numbers, np.int64),
             cordoned=np.array([bool(row["cordoned"]) for row in rows], bool),
+            demoted=np.array([_is_demoted(row, options) for row in rows], bool),
+            promoted=np.array([row["broker"] in options.promote for row in rows], bool),
         )
 
     def __len__(self) -> int:
@@ -103,6 +108,12 @@ class Brokers:
         return len(set(self.capacity)) == 1
 
     @property
+    def leading(self) -> Bools:
+        """A mask of the brokers that share the leaders; those that are demoted only if all are."""
+        able = self.receivers & ~self.demoted
+        return able if able.any() else self.receivers
+
+    @property
     def usable(self) -> Bools:
         """A mask of the brokers that may hold a replica, even if they receive no further one."""
         return self.state_mask("live", "new")
@@ -110,6 +121,10 @@ class Brokers:
 
 def _volumes(total: Sequence[int] | None, used: Sequence[int] | None) -> tuple[tuple[int, int], ...] | None:
     return None if total is None or used is None else tuple(zip(total, used, strict=True))
+
+
+def _is_demoted(row: Mapping[str, object], options: Options) -> bool:
+    return (bool(row["demoted"]) or row["broker"] in options.demote) and row["broker"] not in options.promote
 
 
 def _refuse_invalid_brokers(rows: Sequence[dict[str, object]], excluded: Collection[int]) -> None:
@@ -169,6 +184,10 @@ class PartitionTable:
     all_offline: Bools
     #: The number of the log directory that each replica is in, -1 if it is not known.
     directory: Ints
+    #: The orders before demotions: rows in ascending order, and in each the brokers. Rows that have changed since.
+    before_row: Ints
+    before_broker: Ints
+    changed_since: Bools
 
     @classmethod
     def of(cls, table: pa.Table, brokers: Brokers, mean_rate: float | None = None) -> PartitionTable:
@@ -181,6 +200,7 @@ class PartitionTable:
         encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
         row, ids = _flatten_lists(table, "replicas")
         isr_row, isr = _flatten_lists(table, "isr")
+        before_row, before = _flatten_lists(table, "order_before")
         topic = encoded.indices.to_numpy(False).astype(np.int64)
         bytes_per_s, rate_assumed = _rates(table, topic, mean_rate)
         partitions = cls(
@@ -204,6 +224,9 @@ class PartitionTable:
             leaving=is_pair_in(row, ids, *_flatten_lists(table, "removing")),
             all_offline=np.asarray(pc.fill_null(table.column("all_offline"), False).to_numpy(), bool),
             directory=_directories(table, row),
+            before_row=before_row,
+            before_broker=np.minimum(np.searchsorted(brokers.ids, before), len(brokers) - 1),
+            changed_since=np.asarray(pc.equal(pc.list_value_length(table.column("order_before")), 0).fill_null(False)),
         )
         partitions._refuse_invalid_rows(ids, brokers)
         return partitions

@@ -174,7 +174,7 @@ def measure_candidate(candidate: CandidatePlan, problem: Problem, prices: list[i
     row = np.concatenate([candidate.row[candidate.added], rows.row[late]])
     broker = np.concatenate([candidate.broker[candidate.added], rows.broker[late]])
     source = np.searchsorted(brokers.ids, sending_brokers(rows, brokers))[row]
-    leadership = build_leadership(candidate, count, int(brokers.receivers.sum()))
+    leadership = build_leadership(candidate, brokers.leading, brokers.demoted)
     changes: int | None = 0
     keep, able = 0, np.zeros(count, np.int64)
     if leadership is not None:
@@ -360,6 +360,7 @@ def proof_fields(measures: Measures, brokers: Brokers, operation: Operation, opt
         "rack_left": _racks_left(measures),
         "brokers_failed": _broker_ids(brokers, "failed"),
         "brokers_draining": _broker_ids(brokers, "draining"),
+        "brokers_demoted": brokers.ids[brokers.demoted].tolist(),
         "spread": {name: {"before": side, "after": after[name]} for name, side in before.items()},
         "load": _load(measures, brokers),
         "unplaced": [row for row in left if row["reason"] not in _PINNED],
@@ -443,7 +444,7 @@ def _leader_evenness(measures: Measures, brokers: Brokers) -> str | None:
     if not measures.leader_evenness:
         return None
     worst = max(measures.leader_evenness, key=LEADER_EVENNESS.index)
-    if worst == "proportional" or has_level_leaders(measures.leaders_planned, brokers.receivers):
+    if worst == "proportional" or has_level_leaders(measures.leaders_planned, brokers.leading):
         return worst
     return "topic-even" if worst == "even" else "proportional"
 
@@ -457,7 +458,7 @@ def _leader_bound(measures: Measures, brokers: Brokers, operation: Operation) ->
     # The shards share brokers, so that their flows cannot be added up. The numbers of leaders that each shard could
     # keep can be: their sum is an upper bound.
     planned = int(measures.leaders_planned.sum())
-    most = np.maximum(equal_shares(np.array(planned), brokers.receivers)[1], measures.leaders_planned)
+    most = np.maximum(equal_shares(np.array(planned), brokers.leading)[1], measures.leaders_planned)
     by_broker = int(np.minimum(measures.leaders_keepable, most).sum())
     return max(planned - min(measures.counts["leaders_keepable"], by_broker), 0)
 

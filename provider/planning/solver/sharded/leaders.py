@@ -35,7 +35,9 @@ _ROUNDS = 5
 _BESIDE = 32
 
 
-def leader_quotas(summary: ShardSummary, topics: list[int], quotas: Quotas, target: Bools) -> list[Ints]:
+def leader_quotas(
+    summary: ShardSummary, topics: list[int], quotas: Quotas, target: Bools, demoted: Bools
+) -> list[Ints]:
     """Return each broker's number of leaders in each shard, so that the whole is even and the fewest leaders change.
 
     Without `leads` in the summary, or if a topic's quotas leave no such choice, the leaders are dealt in turns instead.
@@ -43,7 +45,7 @@ def leader_quotas(summary: ShardSummary, topics: list[int], quotas: Quotas, targ
     ends = np.cumsum(topics)[:-1]
     shard = np.repeat(np.arange(len(topics)), topics)
     if len(summary.leads):
-        flow = _LeaderQuotaFlow(summary, quotas, target)
+        flow = _LeaderQuotaFlow(summary, quotas, target, demoted)
         if flow.is_met_by(summary.leads):
             # Nothing is to change, wherever the leaders of a shard are: what a plan made even stays as it is.
             return [part.sum(axis=0).astype(np.int64) for part in np.split(summary.leads, ends)]
@@ -65,12 +67,13 @@ def _round_robin_leaders(sizes: list[int], target: Bools) -> list[Ints]:
 class _LeaderQuotaFlow:
     """The flow of leaders from topics through shards to brokers."""
 
-    def __init__(self, summary: ShardSummary, quotas: Quotas, target: Bools) -> None:
+    def __init__(self, summary: ShardSummary, quotas: Quotas, target: Bools, demoted: Bools) -> None:
         self.summary, self.receivers = summary, target
         self.extra = quotas.extra_beyond_floors(summary)
         self.holds = summary.low.astype(np.int64) + self.extra
         low, high = equal_shares(summary.partitions[:, None], target)
-        self.high = np.minimum(high, self.holds)
+        # Where demoted brokers hold all that there is of a partition, the flow has no solution.
+        self.high = np.where(demoted, 0, np.minimum(high, self.holds))
         self.low = np.minimum(low, self.high)
         #: The fewest and most leaders per broker.
         self.level = equal_shares(summary.partitions.sum(), target)

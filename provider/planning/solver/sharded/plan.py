@@ -113,7 +113,7 @@ class ShardedQuotas:
 
     shard_quotas: Sequence[ShardQuota]
     quotas: Quotas
-    receivers: Bools
+    leading: Bools
     merged: MergedShards | None
 
     def meets_bound(self, movement: Movement) -> bool:
@@ -138,7 +138,7 @@ class ShardedQuotas:
         return self.merged is not None and missed and movement.partitions <= MAX_UNSHARDED_PARTITIONS
 
     def _misses_level_leaders(self, movement: Movement) -> bool:
-        return self.shard_quotas[0].leaders is not None and not has_level_leaders(movement.leads, self.receivers)
+        return self.shard_quotas[0].leaders is not None and not has_level_leaders(movement.leads, self.leading)
 
     def with_bound(self, measures: Measures, complete: Movement) -> Measures:
         """Return the measures with the cluster-wide bound, and the prices that prove it.
@@ -183,13 +183,13 @@ def sharded_plan(brokers: Brokers, parts: Sequence[ShardSummary]) -> ShardedQuot
     topics = [part.topics for part in parts]
     # If every broker is excluded, no broker can take over leaders.
     leads = brokers.has_equal_capacities and bool(brokers.receivers.any())
-    leaders = leader_quotas(summary, topics, quotas, brokers.receivers) if leads else None
+    leaders = leader_quotas(summary, topics, quotas, brokers.leading, brokers.demoted) if leads else None
     # A proof has prices of usable brokers only.
     quotas = replace(quotas, prices=quotas.prices[brokers.usable])
     merged = None
     if soft and leaders is not None:
         merged = MergedShards(tuple(topics), shard_quotas(summary, [summary.topics], quotas, None)[0])
-    return ShardedQuotas(shard_quotas(summary, topics, quotas, leaders), quotas, brokers.receivers, merged)
+    return ShardedQuotas(shard_quotas(summary, topics, quotas, leaders), quotas, brokers.leading, merged)
 
 
 def balance_merged_shards(problem: Problem, merged: MergedShards) -> CandidatePlan:

@@ -1,0 +1,239 @@
+"""A demotion from its plan to the promotion: executed without a copy, respected by what follows, and taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_steward.assignment import Assignment, TopicPartition
+from kafka_steward.errors import RequestError
+from kafka_steward.execution.demotions import demoted_brokers, demotions_in_effect, read_demotions
+from kafka_steward.execution.effects import elect_preferred_leaders
+from kafka_steward.execution.plans.lifecycle import request_cancel
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.requests import planner_options
+from kafka_steward.execution.plans.rollback import publish_rollback
+from kafka_steward.execution.plans.runner import PlanRunner
+from kafka_steward.execution.plans.snapshot import take_snapshot
+from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.journal.records import DEMOTIONS, Demotion, PlanRecord
+from kafka_steward.journal.store import open_journal
+from kafka_steward.page_data.reader import open_reader
+from kafka_steward.page_data.reports import brokers
+from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, read_snapshot
+from kafka_steward.rebalance_request import RebalanceRequest
+from kafka_steward.settings import Settings
+from tests.local_plan import planned
+from tests.simulated_plan import WHO, simulated
+
+
+class Desk:
+    """A simulated cluster with its journal, on which requests are planned, published and executed."""
+
+    def __init__(self, folder: Path, brokers: str, *topics: str) -> None:
+        self.folder = folder
+        self.simulator, self.journal = simulated(brokers, *topics)
+
+    @property
+    def context(self) -> ClusterContext:
+        return ClusterContext(self.simulator, self.journal, Settings(throttle=0), WHO)
+
+    def snapshot(self) -> SnapshotFolder:
+        """The snapshot that a task would take now."""
+        self.simulator.tick()
+        uri = f"{self.folder}/{self.simulator.now_ms}"
+        take_snapshot(
+            self.simulator,
+            uri,
+            failed=(),
+            now_ms=self.simulator.now_ms,
+            demotions=read_demotions(self.journal),
+        )
+        return read_snapshot(uri)
+
+    def plan(self, operation: str, *brokers: int) -> tuple[PlanFolder, SnapshotFolder]:
+        """The plan of a request of the form."""
+        snapshot = self.snapshot()
+        request = RebalanceRequest.of({"operation": operation, "brokers": brokers})
+        options = planner_options(request, snapshot, scheduled=False)
+        return planned(snapshot, operation, options), snapshot
+
+    def publish(self, operation: str, *brokers: int) -> PlanFolder:
+        """Publish such a plan."""
+        plan, snapshot = self.plan(operation, *brokers)
+        publish_plan(self.context, plan, snapshot=snapshot)
+        return plan
+
+    def execute(self, operation: str, *brokers: int) -> PlanFolder:
+        """Publish and execute such a plan, and elect the preferred leaders of its partitions."""
+        plan = self.publish(operation, *brokers)
+        self.run(plan.digest)
+        names = [move.topic_partition for move in plan.moves]
+        elect_preferred_leaders(self.simulator, self.journal, who=WHO, partitions=names, plan=plan.digest)
+        return plan
+
+    def run(self, digest: str) -> None:
+        """Step a plan to its end."""
+        runner = PlanRunner(self.context, digest)
+        for _ in range(60):
+            if runner.step().ended:
+                return
+            self.simulator.tick()
+        raise AssertionError("not ended")
+
+    def take_back(self, digest: str) -> None:
+        """Cancel a plan that has ended, and roll it back."""
+        request_cancel(self.journal, digest, who=WHO, reason="undo", scope="plan")
+        published = publish_rollback(self.context, digest)
+        if published is not None:
+            self.run(published[0].digest)
+
+    def orders(self) -> dict[str, Assignment]:
+        return {str(name): topic.replicas for name, topic in sorted(self.simulator.topics.items())}
+
+    def leaders(self) -> dict[str, int | None]:
+        return {str(name): part.leader for name, part in sorted(self.simulator.snapshot().partitions.items())}
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path, "1a 2b 3c", "t: 123 213 312", "u: 12 13")
+
+
+BEFORE = {"t-0": (1, 2, 3), "t-1": (2, 1, 3), "t-2": (3, 1, 2), "u-0": (1, 2), "u-1": (1, 3)}
+
+
+def test_a_demotion_is_executed_without_a_copy_and_named_until_the_promotion(desk: Desk) -> None:
+    plan = desk.execute("demote", 1)
+    assert plan.proof["replicas_moved"] == 0
+    assert all(1 not in order[:-1] for order in desk.orders().values())
+    assert 1 not in desk.leaders().values()
+    assert demoted_brokers(desk.journal) == {1}
+    (demotion,) = demotions_in_effect(desk.journal).values()
+    assert (demotion.plans, demotion.who) == ((plan.digest,), "ada")
+
+    desk.execute("promote", 1)
+    assert desk.orders() == BEFORE
+    assert desk.leaders() == {name: order[0] for name, order in BEFORE.items()}
+    assert demoted_brokers(desk.journal) == set()
+
+
+def test_a_cancel_lifts_the_demotion_that_came_with_the_plan(desk: Desk) -> None:
+    plan = desk.publish("demote", 1)
+    assert demoted_brokers(desk.journal) == {1}
+    request_cancel(desk.journal, plan.digest, who=WHO, reason="no")
+    assert demoted_brokers(desk.journal) == set()
+    desk.run(plan.digest)
+    assert desk.orders() == BEFORE
+
+
+def test_a_rollback_lifts_it_too_and_one_of_the_promotion_brings_it_back(desk: Desk) -> None:
+    desk.take_back(desk.execute("demote", 1).digest)
+    assert (desk.orders(), demoted_brokers(desk.journal)) == (BEFORE, frozenset())
+    desk.execute("demote", 1)
+    demoted = desk.orders()
+    desk.take_back(desk.execute("promote", 1).digest)
+    assert (desk.orders(), demoted_brokers(desk.journal)) == (demoted, frozenset({1}))
+    desk.execute("promote", 1)
+    assert desk.orders() == BEFORE
+
+
+def test_a_promotion_leaves_what_has_changed_since_and_says_so(desk: Desk) -> None:
+    desk.execute("demote", 1)
+    changed = TopicPartition("t", 0)
+    desk.simulator.topics[changed].replicas = (3, 1, 2)
+    plan = desk.execute("promote", 1)
+    assert plan.proof["notes"][0] == "Changed since the demotion, and left as it is: t-0."
+    assert desk.orders() == {**BEFORE, "t-0": (3, 1, 2)}
+    assert demoted_brokers(desk.journal) == set()
+
+
+def test_one_of_two_is_promoted_and_the_other_stays_last(desk: Desk) -> None:
+    desk.execute("demote", 1)
+    desk.execute("demote", 2)
+    desk.execute("promote", 1)
+    assert demoted_brokers(desk.journal) == {2}
+    assert desk.orders()["t-0"] == (1, 3, 2)
+    assert desk.orders()["u-0"] == (1, 2)
+    desk.execute("promote", 2)
+    assert desk.orders() == BEFORE
+
+
+def test_later_plans_and_elections_respect_it(desk: Desk) -> None:
+    desk.execute("demote", 1)
+    desk.simulator.topics[TopicPartition("u", 1)].replicas = (1, 3)
+    elected = elect_preferred_leaders(desk.simulator, desk.journal, who=WHO)
+    assert elected.elected == ()
+    assert desk.leaders()["u-1"] == 3
+    # A demotion without brokers is one of those that are demoted: it takes in what came since.
+    again = desk.execute("demote")
+    assert [str(move.topic_partition) for move in again.moves] == ["u-1"]
+    assert desk.orders()["u-1"] == (3, 1)
+    plan, snapshot = desk.plan("leaders")
+    assert snapshot.brokers["demoted"].to_pylist() == [True, None, None]
+    assert all(move.after[0] != 1 for move in plan.moves)
+
+
+def test_a_broker_that_leads_nothing_is_demoted_by_an_empty_plan(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "1a 2b 3c", "t: 23 32")
+    assert not desk.execute("demote", 1).moves
+    assert demoted_brokers(desk.journal) == {1}
+    assert not desk.execute("promote", 1).moves
+    assert demoted_brokers(desk.journal) == set()
+
+
+@pytest.mark.parametrize(
+    ("operation", "brokers", "sentence"),
+    [
+        ("demote", (9,), "Broker 9 cannot be demoted: the cluster has no broker 9; the live brokers are 1, 3."),
+        ("demote", (2,), "Broker 2 cannot be demoted: it is not live; the live brokers are 1, 3."),
+        ("demote", (1,), "Broker 1 cannot be demoted: it is demoted already; the live brokers are 1, 3."),
+        ("demote", (3,), "All live brokers would be demoted, and none would be left to lead."),
+        ("promote", (3,), "Broker 3 cannot be promoted: it is not demoted; demoted are 1."),
+        ("promote", (), "Name the brokers to promote."),
+    ],
+)
+def test_a_wrong_request_is_refused_with_a_sentence(
+    desk: Desk, operation: str, brokers: tuple[int, ...], sentence: str
+) -> None:
+    desk.execute("demote", 1)
+    desk.simulator.kill(2)
+    with pytest.raises(RequestError) as refused:
+        desk.plan(operation, *brokers)
+    assert str(refused.value) == sentence
+
+
+def test_without_a_demoted_broker_there_is_none_to_demote_again(desk: Desk) -> None:
+    with pytest.raises(RequestError, match=r"Name the brokers to demote: no broker is demoted\."):
+        desk.plan("demote")
+
+
+def test_a_document_with_the_same_replicas_in_another_order_is_executed_and_undone(desk: Desk) -> None:
+    entry: Mapping[str, Any] = {"topic": "t", "partition": 0, "replicas": [3, 2, 1]}
+    snapshot = desk.snapshot()
+    plan = planned(snapshot, "apply", {"reassignment": {"version": 1, "partitions": [entry]}})
+    publish_plan(desk.context, plan, snapshot=snapshot)
+    desk.run(plan.digest)
+    assert plan.proof["replicas_moved"] == 0
+    assert desk.orders() == {**BEFORE, "t-0": (3, 2, 1)}
+    desk.take_back(plan.digest)
+    assert desk.orders() == BEFORE
+
+
+def test_the_page_reads_the_demotions_that_are_in_effect(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/journal.db"
+    with open_journal(url, "c") as journal, open_reader(url) as reader:
+        rows = journal.rows(DEMOTIONS)
+        assert brokers(reader, "c").demoted == {}
+        first = Demotion(("a",), "ada", 1)
+        rows.put_all({1: first, 2: Demotion(("b",), "ada", 1, promoted_by="p"), 3: Demotion(("x",), "ada", 1)}, {})
+        for digest in "pxy":
+            journal.plans.publish(PlanRecord(digest, "c", "demote"), [])
+        request_cancel(journal, "x", who=WHO, reason="no")
+        assert brokers(reader, "c").demoted == {1: first}
+        assert demoted_brokers(journal) == {1}
+        request_cancel(journal, "p", who=WHO, reason="no")
+        assert brokers(reader, "c").demoted.keys() == demoted_brokers(journal) == {1, 2}
