@@ -55,7 +55,7 @@ class MemoryMoves:
                     digest,
                     row.move.chunk,
                     *row.topic_partition,
-                    attempt=changes.get("attempt") or row.attempt,
+                    attempt=row.attempt if changes.get("attempt") is None else changes["attempt"],
                     before=list(row.move.before),
                     who=who or Actor(),
                 )

@@ -18,6 +18,7 @@ from kafka_steward.planning.files.formats import SnapshotFolder, snapshot_digest
 from kafka_steward.planning.files.reassignment import snapshot_tables
 from kafka_steward.planning.shards import PlanningJob
 from kafka_steward.planning.solver import balance
+from kafka_steward.planning.solver.proof import LEADER_EVENNESS
 from tests.builders import cluster, plan_with, planned, snapshot_of
 from tests.rings import tried
 
@@ -148,8 +149,11 @@ def test_never_one_replica_or_byte_more_moves_and_the_proof_stands(
         with monkeypatch.context() as patched:
             patched.setattr(balance, "MAX_PAIRS", -1)
             blind = planned(snapshot, operation, shard_rows=shard_rows)
-        for name in ("replicas_moved", "bytes_moved", "lower_bound", "gap", "leader_evenness", "unplaced"):
+        for name in ("replicas_moved", "bytes_moved", "lower_bound", "gap", "unplaced"):
             assert plan.proof[name] == blind.proof[name], (seed, name)
+        # An exchange may put replicas where leaders can be more even.
+        evenness = [LEADER_EVENNESS.index(each.proof["leader_evenness"] or "even") for each in (plan, blind)]
+        assert evenness[0] <= evenness[1], seed
         if plan.proof["load"] is not None:
             after = [each.proof["load"]["replicas"]["after"]["highest_over_mean"] or 0 for each in (plan, blind)]
             assert shard_rows == 1 or after[0] <= after[1] + 0.001, seed
