@@ -44,6 +44,7 @@ class MemoryMoves:
     ) -> int:
         rows, now_ms = self._plans.get(digest, {}), self._clock()
         known = [name for name in set(partitions) if name in rows]
+        attempt = changes.get("attempt")
         if action is not None:
             # It comes first: without a transaction, a process that ends in between writes both again.
             told = dict.fromkeys(known, detail) if isinstance(detail, str) else detail
@@ -55,7 +56,7 @@ class MemoryMoves:
                     digest,
                     row.move.chunk,
                     *row.topic_partition,
-                    attempt=row.attempt if changes.get("attempt") is None else changes["attempt"],
+                    attempt=row.attempt if attempt is None else attempt,
                     before=list(row.move.before),
                     who=who or Actor(),
                 )

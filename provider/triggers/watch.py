@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 #: The events that a watch may emit, one for each watch: a DAG that is scheduled on one must not start for another.
 EVENTS = (
-    *("broker-failed", "broker-joined", "broker-new", "request", "cancel", "alert"),
-    *("broker-imbalanced", "disk-full"),
+    *("broker-failed", "broker-joined", "broker-new", "request", "cancel"),
+    *("broker-imbalanced", "disk-full", "alert"),
 )
 
 
