@@ -95,6 +95,12 @@ def list_in_flight(mailbox: Mailbox) -> dict[TopicPartition, InFlight]:
     return {TopicPartition(*entry.key): entry.document for entry in IN_FLIGHT.list_valid(mailbox)}
 
 
+def read_owners(mailbox: Mailbox, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, str | None]:
+    """Return the plan that each of these partitions' records names; a partition without a record is left out."""
+    records = zip(partitions, _read_records(mailbox, partitions), strict=True)
+    return {partition: known.plan for partition, (_, known) in records if known is not None}
+
+
 def list_in_flight_plans(mailbox: Mailbox) -> dict[TopicPartition, str | None]:
     """Return every partition with an in-flight record and the plan that wrote it; None for external reassignments."""
     return {partition: document.plan for partition, document in list_in_flight(mailbox).items()}

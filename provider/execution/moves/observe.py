@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from kafka_steward.assignment import Assignment, Move, only_reorders
+from kafka_steward.assignment import Assignment, Move, TopicPartition, only_reorders
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.moves.reversal import Reversal, ReversalState, is_listed_as_in_flight, next_action
 from kafka_steward.execution.moves.staging import is_between_stages, part_in_flight, stage_reached, target_in_flight
@@ -30,6 +30,8 @@ class ObservedState(Enum):
     NOT_STARTED = "not started"
     #: The journal has it as not in flight, and it is in flight to our target: an answer was lost.
     ADOPTED = "adopted"
+    #: The journal knows of no submission, and Kafka shows ours: an older copy of the journal was restored.
+    RECOVERED = "recovered"
     #: A stage that counted as complete is in flight, and the next one cannot be submitted.
     STILL_IN_FLIGHT = "still in flight"
     #: Kafka accepted it, and it is back at its original replicas.
@@ -70,6 +72,10 @@ TRANSITION_OF: dict[ObservedState, tuple[Event, str]] = {
     ObservedState.REORDERED: (Event.COMPLETE, "complete, in the new order"),
     ObservedState.NOT_STARTED: (Event.NOT_STARTED, "Kafka did not receive the request"),
     ObservedState.ADOPTED: (Event.SUBMIT, "Kafka applied it, and its response was lost"),
+    ObservedState.RECOVERED: (
+        Event.SUBMIT,
+        "it is in Kafka, and its row did not say so: an older copy of the journal was restored, or others sent it",
+    ),
     ObservedState.STILL_IN_FLIGHT: (Event.SUBMIT, "Kafka has not completed its stage"),
     ObservedState.CANCELLED_EXTERNALLY: (Event.DROP, "someone else cancelled it"),
     ObservedState.TAKEN_OVER: (Event.TAKE_OVER, "someone else reassigned the partition"),
@@ -122,6 +128,50 @@ def observe_moves(rows: Iterable[MoveRow], snapshot: Snapshot) -> list[Observati
                 Observation(row, seen, replicas, isr >= frozenset(row.move.after), part_in_flight(row, partition))
             )
     return findings
+
+
+def recover_moves(
+    rows: Iterable[MoveRow],
+    snapshot: Snapshot,
+    owners: Mapping[TopicPartition, str | None],
+    plan: str,
+    *,
+    documents_are_newer: bool,
+) -> list[Observation]:
+    """Return the moves of `plan` that were submitted although their rows, never submitted, do not say so.
+
+    That is so after an older copy of the journal was restored. `owners` are the plans that the in-flight documents of
+    these partitions name. `documents_are_newer` is True if they are in ZooKeeper, which was not restored: only what
+    they name is the plan's then. In the database, they are as old as the rows. There a reassignment from exactly the
+    originals to exactly the target is taken for the plan's, unless a document names another plan. If someone else did
+    begin it, a cancel of this plan ends theirs: whoever cancels does not want that target, and the originals are known.
+    """
+    findings = []
+    for row in rows:
+        name = row.topic_partition
+        partition, owner = snapshot.partitions.get(name), owners.get(name)
+        if partition is None or partition.is_recreated(row.move.topic_id):
+            continue
+        if owner == plan:
+            begun = target_in_flight(row.move, partition) is not None or _has_ended(row, partition)
+        else:
+            alike = partition.reassigning and partition.target == row.move.after
+            from_originals = frozenset(partition.original) == frozenset(row.move.before)
+            begun = owner is None and not documents_are_newer and alike and from_originals
+        if begun:
+            found = part_in_flight(row, partition)
+            findings.append(Observation(row, ObservedState.RECOVERED, partition.replicas, in_flight=found))
+    return findings
+
+
+def find_recoverable(rows: Iterable[MoveRow], snapshot: Snapshot) -> list[MoveRow]:
+    """Return the rows without a submission whose partition is being reassigned, or is at the target already."""
+    candidates = ((row, snapshot.partitions.get(row.topic_partition)) for row in rows if not row.attempt)
+    return [row for row, now in candidates if now and (now.reassigning or _has_ended(row, now))]
+
+
+def _has_ended(row: MoveRow, partition: Partition) -> bool:
+    return not partition.reassigning and partition.replicas == row.move.after
 
 
 def observe_move(row: MoveRow, partition: Partition | None, live: frozenset[int]) -> ObservedState | None:

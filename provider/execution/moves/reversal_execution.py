@@ -343,6 +343,9 @@ def settled_assignment(record: PlanRecord | None, row: MoveRow | None) -> Assign
     """
     if row is None or (row.state not in SETTLED and record is not None and not record.status.finished):
         return None
+    if row.state is MoveState.SATISFIED:
+        # Somebody had moved it to the target before; or else its brokers came back, and it never left.
+        return row.move.before if row.cause is Cause.BROKERS_RETURNED else row.move.after
     kept = record is not None and not record.rolled_back
     return row.move.after if row.state is MoveState.COMPLETED and kept else row.move.before
 

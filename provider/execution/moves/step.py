@@ -32,8 +32,9 @@ from kafka_steward.execution.moves.concurrency import (
     pressure_message,
     select_chunk_moves,
 )
+from kafka_steward.execution.moves.in_flight import read_owners
 from kafka_steward.execution.moves.memory import KnownMoves, KnownVerdicts, SettledMoves
-from kafka_steward.execution.moves.observe import ObservedState, observe_moves
+from kafka_steward.execution.moves.observe import ObservedState, find_recoverable, observe_moves, recover_moves
 from kafka_steward.execution.moves.preflight import PreflightInputs
 from kafka_steward.execution.moves.preflight_inputs import (
     ClusterStrain,
@@ -170,6 +171,8 @@ class StepMemory:
     known: KnownMoves = field(default_factory=KnownMoves)
     facts: KnownFacts = field(default_factory=KnownFacts)
     verdicts: KnownVerdicts = field(default_factory=KnownVerdicts)
+    #: Whether submissions were looked for that an older copy of the journal, which was restored, does not know.
+    has_recovered: bool = False
     #: When the lists of throttled replicas were shortened last.
     lists_released_ms: int | None = None
     #: The partitions whose next stage Kafka refused while the one before was in flight: that one is waited for.
@@ -229,6 +232,7 @@ class Step:
     def run(self) -> StepResult:
         """Execute the step. Raises ClusterError, JournalError; LockLost when another process took over."""
         snapshot = self._take_snapshot()
+        self._recover_moves(snapshot)
         findings = observe_moves(self._moves.rows().started, snapshot)
         # First: all that follows decides by the states that the poll has found.
         self._moves.record_observations(findings)
@@ -289,6 +293,25 @@ class Step:
         }
         self._in_flight = {name for name, partition in completed.items() if partition != snapshot.partitions[name]}
         return replace(snapshot, partitions={**snapshot.partitions, **completed})
+
+    def _recover_moves(self, snapshot: Snapshot) -> None:
+        """Take over what this plan has submitted although the journal, restored from a backup, does not know it.
+
+        Once in a process: none that saw the journal before the restore goes on.
+        """
+        if self.memory.has_recovered:
+            return
+        rows = find_recoverable(self._moves.rows().open, snapshot)
+        if rows:
+            owners = read_owners(self._journal.mailbox, [row.topic_partition for row in rows])
+            newer, plan = self._cluster.zookeeper_mode, self.record.digest
+            found = recover_moves(rows, snapshot, owners, plan, documents_are_newer=newer)
+            moves = [finding.in_flight for finding in found if finding.in_flight is not None]
+            # First: after a crash, what no move needs is released, or recovered again.
+            if moves and self.throttle != 0:
+                self._leases.recover(throttle_demand(moves, leaders=self._settings.throttle_leaders))
+            self._moves.record_recovered(found)
+        self.memory.has_recovered = True
 
     def _poll(self) -> Snapshot:
         """Return the topics of the moves in flight, of those that may start, and of all reassignments in flight.

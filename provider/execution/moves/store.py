@@ -138,6 +138,24 @@ class MoveStore:
                     elif state is ObservedState.IN_FLIGHT:
                         self._record_seen_in_flight(group)
 
+    def record_recovered(self, findings: Sequence[Observation]) -> None:
+        """Record moves as submitted whose submission the restored journal did not know, each with an audit row."""
+        event, meaning = TRANSITION_OF[ObservedState.RECOVERED]
+        for batch in _split_into_transactions(findings):
+            with self._journal.transaction():
+                entries = [
+                    replace(self.build_submit_record(finding.row, finding.in_flight), attempt=1, reason=meaning)
+                    for finding in batch
+                ]
+                self._journal.audit.record_all(entries)
+                for stage, group in _group_by(batch, _adopted_stage):
+                    rows = [finding.row for finding in group]
+                    detail = Phase.ACCEPTED.message(meaning)
+                    self._apply_event(
+                        rows, event, detail, attempt=1, phase=Phase.ACCEPTED, stage=stage, unacknowledged=False
+                    )
+                self._write_documents([finding.row for finding in batch])
+
     def record_submission(self, rows: Sequence[MoveRow], stages: Mapping[TopicPartition, Move]) -> list[MoveRow]:
         """Record the moves that are about to be submitted to Kafka; return their rows with the new attempt."""
         with self._journal.transaction():

@@ -116,6 +116,25 @@ class ThrottleLeases:
             self._acquire_entries(side, {topic: entries for (topic, of), entries in need.entries.items() if of is side})
             self._acquire_rates(side, brokers, str(rate))
 
+    def recover(self, need: ThrottleDemand) -> None:
+        """Record the entries in `need` that the lists contain and no plan leases: ours, which the journal has lost.
+
+        It is for moves whose submission an older copy of the journal does not know.
+        """
+        for side in ThrottleSide:
+            wanted = {topic: entries for (topic, of), entries in need.entries.items() if of is side}
+            now = self._read_lists(side, list(wanted)) if wanted else {}
+            leases = {}
+            for topic, value in now.items():
+                key, shown = LeaseKey(topic, side.replicas_key), parse_list(value)
+                known = self._recorded(key)
+                leased = {entry for entries in known.entries.values() for entry in entries} if known else set()
+                lost = sorted(wanted[topic].intersection(shown) - leased)
+                if lost:
+                    rest = ",".join(entry for entry in shown if entry not in lost)
+                    leases[key] = self._with_entries(key, rest or None, lost)
+            self._write_leases(leases)
+
     def ensure(self, need: ThrottleDemand, rate: int | None, live: frozenset[int], copies: Sequence[Copy] = ()) -> None:
         """Set the throttles in `need` again that were cleared externally, and change the leased rates to `rate`.
 
