@@ -7,6 +7,7 @@ demo only polls the journal and Airflow's REST API, and never acts.
 from __future__ import annotations
 
 import contextlib
+import secrets
 import shutil
 import tempfile
 import time
@@ -80,8 +81,9 @@ class DemoSetup:
 @contextlib.contextmanager
 def demo_folder(*, keep: bool) -> Iterator[Path]:
     """Yield a folder for all files of the demo, which is removed at the end; after a failure it keeps the logs."""
-    path = Path(tempfile.mkdtemp(prefix="kafka-steward-demo-"))
+    path = Path(tempfile.gettempdir()) / f"kafka-steward-demo-{secrets.token_hex(8)}"
     try:
+        path.mkdir(mode=0o700)
         yield path
     except StewardError:
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import signal
 import subprocess
@@ -335,9 +336,11 @@ def start(
 
 def _prepare_empty_folder(folder: Path | None, undo: ExitStack) -> Path:
     if folder is None:
-        temporary = Path(tempfile.mkdtemp(prefix="kafka-steward-"))
+        # Named before it is made: a Ctrl-C at any point finds a folder that is to be removed.
+        temporary = Path(tempfile.gettempdir()).resolve() / f"kafka-steward-{secrets.token_hex(8)}"
         undo.callback(shutil.rmtree, temporary, ignore_errors=True)
-        return temporary.resolve()
+        temporary.mkdir(mode=0o700)
+        return temporary
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise SandboxFailed(

@@ -92,7 +92,7 @@ def test_the_form_shows_our_fields_and_its_test_says_what_answers(
         "ZooKeeper": ("ZooKeeper user",),
         "Settings of the workflows": ("Heal failure interval", "nothing is healed. Default: 1800."),
     }.items():
-        admin.click("[role=dialog] button", group, exact=True)
+        admin.open("[role=dialog] button", group, fields[0])
         admin.shows(*fields)
     admin.photograph("form", height=3400)
     admin.click("[role=dialog] button", "Save")
