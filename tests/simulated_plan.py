@@ -214,6 +214,11 @@ class World:
             (between or self.simulator.tick)()
         raise AssertionError(f"not ended after {steps} steps: {progress}")
 
+    def confirm_deaths(self) -> None:
+        """Step, and let time pass, in which nothing is copied: at the next step a broker is dead that was before it."""
+        self.step()
+        self.simulator.now_ms += 10_000
+
     def row(self, name: str) -> MoveRow:
         return next(row for row in self.rows() if str(row.topic_partition) == name)
 

@@ -97,6 +97,8 @@ def test_a_target_that_dies_in_the_middle_is_rescued_in_order_and_goes_on_later(
     world.step()
     simulator.tick()
     simulator.kill(4)
+    world.confirm_deaths()
+    assert world.replicas("t-0") == (4, 2, 3, 1), "one look shows no death"
     world.step()
     assert world.replicas("t-0") == (2, 3, 1), "Kafka's cancel loses the order"
     world.step()
@@ -111,11 +113,17 @@ def test_a_target_that_dies_in_the_middle_is_rescued_in_order_and_goes_on_later(
     assert world.row("t-0").attempt == 2
 
 
-def test_a_kept_replica_that_dies_in_the_middle_is_rescued_too(simulator: Simulator) -> None:
+def test_a_kept_replica_that_dies_in_the_middle_is_waited_for_as_long_as_its_heal(simulator: Simulator) -> None:
     world = apply(simulator, move("t-0", "123", "423", size=1000))
     simulator.topics[TopicPartition("t", 0)].size = 1000
     world.step()
     simulator.kill(3)
+    for _ in range(5):
+        world.confirm_deaths()
+    until = "until its broker 3, which is not live, is back and in sync; after 1800 s without it, the move is cancelled"
+    assert f"t-0 stays in flight {until}." in world.step().sentence
+    assert world.replicas("t-0") == (4, 2, 3, 1)
+    simulator.now_ms += 1_800_000
     world.step()
     world.step()
     assert world.replicas("t-0") == (1, 2, 3)

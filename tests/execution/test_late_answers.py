@@ -25,6 +25,7 @@ from kafka_steward.execution.ports import ClusterContext
 from kafka_steward.execution.watch.upkeep import run_chores
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action
+from kafka_steward.journal.kip_documents import FailedBroker
 from kafka_steward.journal.records import THROTTLE_LEASES, Cause, LeaseKey, MoveRow, MoveState, Phase, PlanStatus
 from kafka_steward.settings import Settings
 from tests.cancelling import CancelRunner
@@ -528,6 +529,8 @@ def target_died(mode: str) -> Place:
     here = begun(throttle=0)
     here.simulator.mode = mode
     here.simulator.kill(4)
+    # Long enough ago for its moves to be cancelled.
+    create_document(here.process(Faults())[1].mailbox, paths.failed_broker(4), FailedBroker(1).to_json())
     return here
 
 

@@ -12,6 +12,7 @@ from kafka_steward.cluster.state import Broker, Partition, Snapshot
 from kafka_steward.execution.moves.observe import TRANSITION_OF, Observation, observe_move, observe_moves
 from kafka_steward.execution.moves.observe import ObservedState as State
 from kafka_steward.execution.moves.recovery import (
+    Deaths,
     dead_target_brokers,
     dead_target_reason,
     find_changing_plan,
@@ -38,6 +39,7 @@ from tests.execution.looks import brokers, look, part
 from tests.simulated_plan import move
 
 IN_FLIGHT = part("t-0", "4231", isr="123", adding="4", removing="1")
+WITHOUT_KEPT = part("t-0", "4231", isr="12", adding="4", removing="1")
 
 
 def row(after: str = "423", phase: Phase = Phase.ACCEPTED) -> MoveRow:
@@ -69,23 +71,54 @@ def test_rows_answer_as_a_look_at_each_of_them_does() -> None:
 
 
 DEATHS = {
-    "all live": (IN_FLIGHT, "1234", "", False),
-    "target died": (IN_FLIGHT, "123", "", True),
-    "target restarts": (IN_FLIGHT, "123", "4", False),
-    "another restarts": (IN_FLIGHT, "123", "3", True),
-    "removed one died": (IN_FLIGHT, "234", "", False),
-    "kept one died and is in sync by what the leader last said": (IN_FLIGHT, "124", "", False),
-    "kept one died": (part("t-0", "4231", isr="12", adding="4", removing="1"), "124", "", True),
+    "all live": (IN_FLIGHT, "1234", "", {}, False),
+    "target died": (IN_FLIGHT, "123", "", {4: 10}, True),
+    "target died for less than ten seconds": (IN_FLIGHT, "123", "", {4: 9.9}, False),
+    "target was first seen dead now": (IN_FLIGHT, "123", "", {}, False),
+    "target restarts": (IN_FLIGHT, "123", "4", {4: 1000}, False),
+    "another restarts": (IN_FLIGHT, "123", "3", {4: 10}, True),
+    "removed one died": (IN_FLIGHT, "234", "", {}, False),
+    "kept one died and is in sync by what the leader last said": (IN_FLIGHT, "124", "", {3: 1000}, False),
+    "kept one died": (WITHOUT_KEPT, "124", "", {3: 300}, True),
+    "kept one died for less than a heal waits": (WITHOUT_KEPT, "124", "", {3: 299}, False),
+    "kept one restarts": (WITHOUT_KEPT, "124", "3", {3: 300}, False),
 }
 
 
-@pytest.mark.parametrize(("partition", "live", "bouncing", "cancelled"), DEATHS.values(), ids=DEATHS)
+@pytest.mark.parametrize(("partition", "live", "bouncing", "dead_s", "cancelled"), DEATHS.values(), ids=DEATHS)
 def test_only_what_is_in_flight_to_a_dead_broker_is_cancelled(
-    partition: Partition, live: str, bouncing: str, cancelled: bool
+    partition: Partition, live: str, bouncing: str, dead_s: dict[int, float], cancelled: bool
 ) -> None:
-    moving = row()
-    found = find_unfinishable_moves([moving], look(live, partition), frozenset(brokers(bouncing)))
+    moving, now_ms = row(), 10_000_000
+    since_ms = {broker: now_ms - int(seconds * 1000) for broker, seconds in dead_s.items()}
+    deaths = Deaths(since_ms, now_ms, frozenset(brokers(bouncing)))
+    found = find_unfinishable_moves([moving], look(live, partition), deaths, kept_after_s=300)
     assert found == ([moving] if cancelled else [])
+    assert find_unfinishable_moves([moving], look(live, partition), deaths, kept_after_s=-1) == (
+        found if 4 in dead_s else []
+    )
+
+
+def test_a_replica_that_the_metadata_calls_offline_is_lost_once_its_broker_says_so() -> None:
+    partition = replace(IN_FLIGHT, offline=frozenset({4}))
+    for failed_dirs in (frozenset[int](), frozenset({4})):
+        deaths = Deaths().after_look([], 1, recorded_ms={}, restarting=frozenset(), failed_dirs=failed_dirs)
+        found = find_unfinishable_moves([row()], look("1234", partition), deaths, kept_after_s=300)
+        assert found == [row()] * len(failed_dirs)
+
+
+def test_a_broker_is_dead_since_the_first_of_the_looks_in_a_row_or_since_the_journal_has_it() -> None:
+    def look_at(deaths: Deaths, dead: set[int], now_ms: int, **recorded: int) -> Deaths:
+        since = {int(name[1:]): at_ms for name, at_ms in recorded.items()}
+        none = frozenset[int]()
+        return deaths.after_look(dead, now_ms, recorded_ms=since, restarting=none, failed_dirs=none)
+
+    first = look_at(Deaths(), {4}, 1000)
+    assert not first.last(4, 0), "one look"
+    assert look_at(first, {4}, 1001).last(4, 0)
+    again = look_at(look_at(first, set(), 2000), {4}, 3000)
+    assert not again.last(4, 0), "it was back in between"
+    assert look_at(Deaths(), {4}, 20_000, b4=5_000).last(4, 15)
 
 
 def test_of_one_replica_at_a_time_only_the_target_of_the_stage_in_flight_counts() -> None:

@@ -400,7 +400,7 @@ def test_a_target_that_dies_in_its_stage_is_waited_for_at_the_originals(simulato
     world = world_of(simulator)
     to_the_second_stage(world)
     simulator.kill(5)
-    for _ in range(6):
+    for _ in range(16):
         world.step()
         simulator.tick()
     assert (world.replicas("t-0"), world.states()) == ((1, 2, 3), {"t-0": "held"})

@@ -380,6 +380,7 @@ def test_a_stage_stays_in_flight_while_the_broker_of_a_kept_replica_is_dead(mode
     while not simulator.topics[T0].isr >= {3, 4}:
         simulator.tick()
     simulator.kill(1)
+    world.confirm_deaths()
     for _ in range(10):
         progress = world.step()
         assert "t-0 stays in flight: target broker 1 failed, and a cancel would take it offline" in progress.sentence

@@ -270,7 +270,7 @@ AFTER = {0: (4, 2, 3), 1: (2, 4, 3)}
 
 
 def rebalance(script: Script, topic: str) -> PlanRunner:
-    rules = Settings(min_free=0, throttle=SLOW)
+    rules = Settings(min_free=0, throttle=SLOW, heal_failure_interval=GRACE_S)
     moves = [Move(topic, number, BEFORE[number], AFTER[number], 0, number, "given") for number in BEFORE]
     plan = plan_by_hand(script.cluster, script.journal, script.folder / "rebalance", moves, operation="rebalance")
     publish_plan(ClusterContext(script.cluster, script.journal, rules, WHO), plan)

@@ -3,9 +3,10 @@
 A broker may fail during a plan. A reassignment completes when the ISR contains the whole target. A target with a dead
 broker, whether that broker receives a replica or keeps one, therefore stalls until the broker returns, and the
 partition's old replicas are never released. Such a move is cancelled, its replica order is restored, and it returns to
-the queue: it is submitted again when the broker is back, or the next heal plans it again. There are two exceptions. A
-move is not cancelled while the broker is away for an announced restart. Nor is it cancelled if none of its original
-replicas is in sync and a new one is live: a cancel would discard the only copy that can lead (KIP-236).
+the queue: it is submitted again when the broker is back, or the next heal plans it again. One look cancels nothing: a
+receiving broker must have been dead for some seconds, one that keeps its replica for as long as its heal waits. A move
+is not cancelled while the broker is away for an announced restart. Nor is it cancelled if none of its original replicas
+is in sync and a new one is live: a cancel would discard the only copy that can lead (KIP-236).
 
 Two faults of a copy have similar symptoms. A *stalled* move copies nothing: something is broken. An *outpaced* move
 copies, but its leader's log grows faster than the throttle lets it copy. It never completes, however long it runs, and
@@ -202,11 +203,91 @@ def lost_originals_reason(move: Move, partition: Partition, live: frozenset[int]
     return f"a log directory of its original {name_brokers(failed)} failed" if failed else None
 
 
+#: Seconds for which a broker must have been seen dead, at two looks at least, before moves to it are cancelled: after
+#: a pause of its own, or of ZooKeeper, it registers again within seconds.
+_CONFIRMED_S = 10.0
+
+
+@dataclass(frozen=True)
+class Deaths:
+    """Since when brokers have been seen dead or with failed log directories, in milliseconds of the journal's clock.
+
+    `since_ms` is kept between the looks of a process. Brokers in `restarting` count as dead at no time (KIP-46).
+    `failed_dirs` are live brokers that themselves report a failed log directory.
+    """
+
+    since_ms: Mapping[int, int] = field(default_factory=dict)
+    now_ms: int = 0
+    restarting: frozenset[int] = frozenset()
+    failed_dirs: frozenset[int] = frozenset()
+
+    def after_look(
+        self,
+        dead: Collection[int],
+        now_ms: int,
+        *,
+        recorded_ms: Mapping[int, int],
+        restarting: frozenset[int],
+        failed_dirs: frozenset[int],
+    ) -> Deaths:
+        """Return what is known after a look that showed these brokers `dead`.
+
+        `recorded_ms` has the times since which the journal has brokers as failed.
+        """
+        lost = {*dead, *failed_dirs}
+        since_ms = {broker: self.since_ms.get(broker, recorded_ms.get(broker, now_ms)) for broker in lost}
+        return Deaths(since_ms, now_ms, restarting, failed_dirs)
+
+    def last(self, broker: int, seconds: float) -> bool:
+        """Return True if a broker has been dead for so many seconds, and for longer than one look."""
+        if broker in self.restarting:
+            return False
+        since_ms = self.since_ms.get(broker, self.now_ms)
+        return since_ms < self.now_ms and self.now_ms - since_ms >= seconds * 1000
+
+    def is_confirmed(self, broker: int) -> bool:
+        """Return True if a copy to this broker is lost: the broker is dead, or it reports a failed log directory."""
+        return self.last(broker, _CONFIRMED_S) or (broker in self.failed_dirs and broker not in self.restarting)
+
+
 def find_unfinishable_moves(
-    in_flight: Iterable[MoveRow], snapshot: Snapshot, bouncing: frozenset[int]
+    in_flight: Iterable[MoveRow], snapshot: Snapshot, deaths: Deaths, *, kept_after_s: float
 ) -> list[MoveRow]:
-    """Return the moves in flight to cancel because a broker of their target failed; in the given order."""
-    return [row for row in in_flight if dead_target_brokers(row, snapshot) - bouncing]
+    """Return the moves in flight to cancel because a broker of their target failed; in the given order.
+
+    A cancel discards what the brokers have copied. A broker that the whole move keeps is therefore waited for as long
+    as for its heal, `kept_after_s` seconds, -1 for ever: it may be restarting, and the move goes on when it is back.
+    """
+    return [row for row in in_flight if _is_unfinishable(row, snapshot, deaths, kept_after_s)]
+
+
+def _is_unfinishable(row: MoveRow, snapshot: Snapshot, deaths: Deaths, kept_after_s: float) -> bool:
+    dead = frozenset(filter(deaths.is_confirmed, dead_target_brokers(row, snapshot)))
+    kept = dead & _kept_brokers(row.move)
+    return bool(dead - kept) or (kept_after_s >= 0 and any(deaths.last(broker, kept_after_s) for broker in kept))
+
+
+def _kept_brokers(move: Move) -> frozenset[int]:
+    return frozenset(move.before).intersection(move.after)
+
+
+def waits_for_kept_message(rows: Iterable[MoveRow], snapshot: Snapshot, deaths: Deaths, *, kept_after_s: float) -> str:
+    """Return which moves wait for a dead broker whose replica they keep; empty without any."""
+    waiting = [
+        (row, dead)
+        for row in rows
+        if (dead := sorted(filter(deaths.is_confirmed, dead_target_brokers(row, snapshot) & _kept_brokers(row.move))))
+    ]
+    if not waiting:
+        return ""
+    row, dead = waiting[0]
+    are = "is" if len(dead) == 1 else "are"
+    more = f" {counted(len(waiting) - 1, 'more move', 'does', 'do')} so too." if len(waiting) > 1 else ""
+    until = f"; after {kept_after_s:.0f} s without it, the move is cancelled" if kept_after_s >= 0 else ""
+    return (
+        f"{row.topic_partition} stays in flight until its {name_brokers(dead)}, which {are} not live, "
+        f"{are} back and in sync{until}.{more}"
+    )
 
 
 def dead_target_brokers(row: MoveRow, snapshot: Snapshot) -> frozenset[int]:

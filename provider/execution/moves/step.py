@@ -17,6 +17,7 @@ from kafka_steward.errors import ClusterError
 from kafka_steward.execution.announcements import restarting_brokers
 from kafka_steward.execution.cluster_queries import with_hidden_topics
 from kafka_steward.execution.effects import AuditedCalls, alter_keeping_factor
+from kafka_steward.execution.failures.records import read_failures
 from kafka_steward.execution.moves.concurrency import (
     ActiveTransfer,
     Admission,
@@ -45,6 +46,8 @@ from kafka_steward.execution.moves.preflight_inputs import (
 from kafka_steward.execution.moves.progress import arrived_bytes
 from kafka_steward.execution.moves.recovery import (
     INDIVIDUAL_CANCEL,
+    Deaths,
+    dead_target_brokers,
     dead_target_reason,
     describe_actor,
     find_changing_plan,
@@ -52,6 +55,7 @@ from kafka_steward.execution.moves.recovery import (
     find_unfinishable_moves,
     is_unregistered_refusal,
     unfinishable_message,
+    waits_for_kept_message,
 )
 from kafka_steward.execution.moves.reversal import NextAction
 from kafka_steward.execution.moves.reversal_execution import LateRetraction, MoveReversals, ReversalExecutor
@@ -175,6 +179,8 @@ class StepMemory:
     has_recovered: bool = False
     #: When the lists of throttled replicas were shortened last.
     lists_released_ms: int | None = None
+    #: Which brokers that moves in flight need were dead at the last looks.
+    deaths: Deaths = field(default_factory=Deaths)
     #: The partitions whose next stage Kafka refused while the one before was in flight: that one is waited for.
     refused: set[TopicPartition] = field(default_factory=set)
 
@@ -428,17 +434,40 @@ class Step:
             ]
             record_skips(self._journal, self.record.digest, Code.FORBIDDEN, skips)
             return [(row, self.cancelling, Cause.REQUESTED) for row in able]
-        dead = find_unfinishable_moves([*able, *unable], snapshot, frozenset())
-        # An announced restart ends by itself: its moves are not cancelled (KIP-46).
-        restarting = frozenset(restarting_brokers(self._journal.mailbox, self.fence.now_ms) if dead else ())
-        self._unfinishable = unfinishable_message(find_unfinishable_moves(unable, snapshot, restarting), snapshot)
-        lost = find_unfinishable_moves(able, snapshot, restarting)
+        deaths = self.memory.deaths = self._look_for_deaths([*able, *unable], snapshot)
+        # What a rollback waits for is lost to it: it ends with the rest, and names what it left.
+        kept_after_s = 0.0 if self.record.rolls_back else self._settings.heal_failure_interval
+        lost = find_unfinishable_moves(able, snapshot, deaths, kept_after_s=kept_after_s)
+        hopeless = find_unfinishable_moves(unable, snapshot, deaths, kept_after_s=0)
+        waiting = (row for row in able if row not in lost)
+        self._unfinishable = unfinishable_message(hopeless, snapshot) or waits_for_kept_message(
+            waiting, snapshot, deaths, kept_after_s=kept_after_s
+        )
         died = [(row, dead_target_reason(row, snapshot), Cause.BROKER_DIED) for row in lost]
         hung = f"no progress for {self._settings.stall_after:.0f} s", Cause.STALLED
         no_log = INDIVIDUAL_CANCEL[Cause.NO_LOG], Cause.NO_LOG
         whys = dict.fromkeys(self.stalled, hung) | dict.fromkeys(self.without_log, no_log)
         rest = (row for row in able if row.topic_partition in whys and row not in lost)
         return [*died, *((row, *whys[row.topic_partition]) for row in rest)]
+
+    def _look_for_deaths(self, in_flight: Sequence[MoveRow], snapshot: Snapshot) -> Deaths:
+        """Return what this look, and those before it, show of the brokers that these moves wait for."""
+        needed = frozenset[int]().union(*(dead_target_brokers(row, snapshot) for row in in_flight))
+        if not needed:
+            return Deaths()
+        # An announced restart ends by itself: its moves are not cancelled (KIP-46).
+        restarting = frozenset(restarting_brokers(self._journal.mailbox, self.fence.now_ms))
+        # The metadata may call a replica offline whose broker has just been started: the broker itself knows.
+        dirs = self._cluster.directories(sorted(needed & snapshot.live)) if needed & snapshot.live else {}
+        failures = read_failures(self._journal)
+        return self.memory.deaths.after_look(
+            needed - snapshot.live,
+            self.fence.now_ms,
+            # One that a person reported as failed is not waited for, nor is it by a heal.
+            recorded_ms=failures.first_seen_ms | dict.fromkeys(failures.reported, 0),
+            restarting=restarting,
+            failed_dirs=frozenset(broker for broker, found in dirs.items() if found.failed_paths),
+        )
 
     def _release_unneeded_throttles(self, rows: MoveRows, snapshot: Snapshot) -> None:
         to_come = [*rows.open_kinds, *(row.move for row in rows.submitted)] if self._may_start else []
