@@ -62,7 +62,7 @@ class MemoryMoves:
                 )
                 for row in asked
             ]
-            self._audit.insert(entries, Outcome.DONE, "")
+            self._audit.insert([(entry, Outcome.DONE, "") for entry in entries])
         for name in known:
             text = detail if isinstance(detail, str) else detail[name]
             rows[name] = rows[name].with_state(state, text, now_ms=now_ms, **changes)
@@ -177,8 +177,8 @@ class MemoryAudit:
         self._rows: list[StoredAuditRecord] = []
         self._keys: dict[object, int] = {}
 
-    def insert(self, entries: Sequence[AuditRecord], outcome: Outcome, detail: str) -> None:
-        for entry in entries:
+    def insert(self, records: Sequence[tuple[AuditRecord, Outcome, str]]) -> None:
+        for entry, outcome, detail in records:
             if entry.plan and _key(entry) in self._keys:
                 continue
             now_ms, number = self._clock(), len(self._rows)

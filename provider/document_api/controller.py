@@ -77,11 +77,17 @@ def track_legacy_reassignments(
         snapshot = cluster.snapshot(sorted({entry.topic for entry in asked} | {name.topic for name in recorded}))
     except KafkaRefused as error:
         return [f"{paths.REASSIGN_PARTITIONS} is left to Kafka, which does not let us read its partitions: {error}"]
-    for entry in asked:
-        if entry.topic_partition not in under_way and entry.topic_partition in snapshot.partitions:
-            top = len(snapshot.partitions[entry.topic_partition].original) or None
-            record = InFlight(entry.original_replicas, entry.replicas, legacy=True, top=top)
-            record_external_in_flight(journal.mailbox, entry.topic_partition, record)
+    new = {
+        entry.topic_partition: InFlight(
+            entry.original_replicas,
+            entry.replicas,
+            legacy=True,
+            top=len(snapshot.partitions[entry.topic_partition].original) or None,
+        )
+        for entry in asked
+        if entry.topic_partition not in under_way and entry.topic_partition in snapshot.partitions
+    }
+    record_external_in_flight(journal.mailbox, new)
     named = {entry.topic_partition: entry.replicas for entry in asked}
     ended = [name for name in recorded if name not in named and name not in snapshot.reassigning]
     delete_in_flight(journal.mailbox, None, [name for name in ended if name.topic not in snapshot.hidden])

@@ -2,27 +2,30 @@
 
 Our plans write the records of their moves and delete them. The watch does so for every other reassignment: those that
 began through the Admin API, and those that Kafka took from `/admin/reassign_partitions`. It also restores a record of
-ours that was deleted externally. Topics that we may not describe are left out.
+ours that somebody deleted or changed. Topics that we may not describe are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.cluster.state import Reassignment
 from kafka_steward.errors import DocumentError
 from kafka_steward.execution.moves.in_flight import (
     delete_in_flight,
     list_in_flight,
     record_external_in_flight,
     record_in_flight,
+    repair_in_flight,
     update_external_in_flight,
 )
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import InFlight, Request
+from kafka_steward.journal.listing import ListedDocument
 from kafka_steward.journal.mailbox import read_one
-from kafka_steward.journal.records import MoveState, PlanRecord
+from kafka_steward.journal.records import IN_FLIGHT, MoveState, PlanRecord
 from kafka_steward.journal.store import Journal
 
 
@@ -42,41 +45,81 @@ def sweep_external_records(cluster: ClusterPort, journal: Journal) -> None:
 
 
 def record_unrecorded(cluster: ClusterPort, journal: Journal, plans: Sequence[PlanRecord]) -> None:
-    """Record each reassignment in flight that has no record, or whose record names another target.
+    """Record each reassignment in flight that has no record, or whose record says something else.
 
     `plans` are the unfinished plans: what one of them has in flight gets the record that the plan would write.
     Raises ClusterError, JournalError.
     """
     listed = cluster.reassignments()
-    recorded = list_in_flight(journal.mailbox)
-    changed = [name for name, partition in listed.items() if _differs(recorded.get(name), partition.target)]
+    recorded = {TopicPartition(*entry.key): entry for entry in IN_FLIGHT.list_valid(journal.mailbox)}
+    changed = [name for name, partition in listed.items() if _may_differ(recorded.get(name), partition)]
     if not changed:
         return
-    snapshot = cluster.snapshot(sorted({name.topic for name in changed}))
-    ours = _submitted_moves(journal, plans) if any(name not in recorded for name in changed) else {}
-    for name in changed:
-        partition = snapshot.partitions.get(name)
-        if partition is None or not partition.reassigning:
-            continue  # hidden, deleted, or complete by now
-        if name in recorded:
-            update_external_in_flight(journal.mailbox, name, partition.target)
-        elif name in ours:
-            plan, move = ours[name]
-            record_in_flight(journal.mailbox, plan, [move])
-        else:
-            record_external_in_flight(
-                journal.mailbox, name, InFlight(partition.original, partition.target, top=len(partition.original))
-            )
+    ours = _submitted_moves(journal, plans, changed)
+    moved = {move.topic_partition for moves in ours.values() for move in moves}
+    for plan, moves in ours.items():
+        record_in_flight(journal.mailbox, plan, [move for move in moves if move.topic_partition not in recorded])
+    known = [recorded[name] for name in moved & recorded.keys()]
+    repair_in_flight(
+        journal.mailbox,
+        ours,
+        [plan.digest for plan in plans if plan.legacy],
+        seen=[entry.node for entry in known if not _is_of_request(journal, entry.document)],
+    )
+    rest = [name for name in changed if name not in moved]
+    snapshot = cluster.snapshot(sorted({name.topic for name in rest})) if rest else None
+    # What is hidden, deleted or complete by now is not in flight any more.
+    in_flight = {} if snapshot is None else {name: snapshot.reassigning.get(name) for name in rest}
+    targets = {name: each.target for name, each in in_flight.items() if each is not None and name in recorded}
+    update_external_in_flight(journal.mailbox, targets)
+    record_external_in_flight(
+        journal.mailbox,
+        {
+            name: InFlight(each.original, each.target, top=len(each.original))
+            for name, each in in_flight.items()
+            if each is not None and name not in recorded
+        },
+    )
 
 
-def _differs(recorded: InFlight | None, target: tuple[int, ...]) -> bool:
-    """Return whether there is no record, or one that no plan owns and that names another target."""
-    return recorded is None or (recorded.plan is None and recorded.replicas != target)
+def _may_differ(entry: ListedDocument[InFlight] | None, shown: Reassignment) -> bool:
+    """Return whether a record is missing, or may say something else than the reassignment that Kafka lists.
+
+    One of a move in stages always may. So may one that was changed since it was created, whatever it says: Kafka shows
+    neither the order of the originals nor a plan.
+    """
+    if entry is None:
+        return True
+    found = entry.document
+    if found.plan is None:
+        return found.replicas != shown.target or entry.node.version > 0
+    return (
+        entry.node.version > 0
+        or found.replicas != shown.target
+        or frozenset(found.original_replicas or ()) != frozenset(shown.original)
+    )
 
 
-def _submitted_moves(journal: Journal, plans: Sequence[PlanRecord]) -> Mapping[TopicPartition, tuple[str, Move]]:
-    rows = ((plan.digest, row) for plan in plans for row in journal.plans.existing_rows(plan.digest))
-    return {row.topic_partition: (digest, row.move) for digest, row in rows if row.state is MoveState.SUBMITTED}
+def _is_of_request(journal: Journal, document: InFlight) -> bool:
+    """Return whether a record belongs to a request that supersedes its plan's, and is not carried out yet."""
+    plan = document.plan
+    if plan is None or paths.is_digest(plan):
+        return False
+    try:
+        return read_one(journal.mailbox, paths.validate_path(plan)) is not None
+    except DocumentError:
+        return False
+
+
+def _submitted_moves(
+    journal: Journal, plans: Sequence[PlanRecord], names: Collection[TopicPartition]
+) -> dict[str, list[Move]]:
+    """Return the moves of these partitions that plans have submitted, by plan."""
+    rows = {plan.digest: journal.plans.rows_of(plan.digest, names) for plan in plans}
+    submitted = {
+        digest: [row.move for row in of_plan if row.state is MoveState.SUBMITTED] for digest, of_plan in rows.items()
+    }
+    return {digest: moves for digest, moves in submitted.items() if moves}
 
 
 def _legacy_partitions(journal: Journal) -> frozenset[TopicPartition]:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from kafka_steward.assignment import Move, MoveReason, TopicPartition, counted
+from kafka_steward.assignment import Assignment, Move, MoveReason, TopicPartition, counted
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.document_api.document_plans import DocumentPlans, publish_document_plan
 from kafka_steward.document_api.request_documents import RequestDocument, mark_accepted
@@ -106,9 +106,7 @@ class RequestIntake:
             admitted.unfinished = True
             admitted.sentences += [f"{name} waits: {why}." for name, why in blocked.items()]
             return admitted
-        for decision in decisions:
-            if decision.outcome not in _BEGINS:
-                self._record_decision(decision, admitted)
+        self._record_decisions([decision for decision in decisions if decision.outcome not in _BEGINS], admitted)
         admitted.sentences += _directory_notes(begun, view)
         self._publish_plans(begun, readable, admitted)
         return admitted
@@ -152,12 +150,9 @@ class RequestIntake:
 
     def _cancel_in_plan(self, plan: str, decisions: Sequence[RequestDecision]) -> dict[TopicPartition, str]:
         why = f"superseded by {', '.join(sorted({decision.asked.source for decision in decisions})[:3])}"
-        for decision in decisions:
-            # Before the cancel: the record of the originals becomes the request's, and outlives the move that it
-            # supersedes.
-            retarget_in_flight(
-                self._journal.mailbox, decision.asked.source, decision.asked.partition, decision.asked.replicas
-            )
+        # Before the cancel: the record of the originals becomes the request's, and outlives the superseded move.
+        for source, targets in _by_source(decisions).items():
+            retarget_in_flight(self._journal.mailbox, source, targets)
         with self._journal.step_lock() as fence:
             withdrawal = PartialCancel(self._cluster, self._journal, plan, why=why, who=self._who, fence=fence)
             return withdrawal.run([decision.asked.partition for decision in decisions])
@@ -175,10 +170,10 @@ class RequestIntake:
             return
         sizes = self._fetch_partition_sizes(snapshot, begun)
         elsewhere = {decision.asked.partition for decision in begun if _needs_move(decision, snapshot.partitions)}
-        for decision in begun:
-            # The cancel has restored the requested replicas: no move is needed.
-            if decision.asked.partition not in elsewhere:
-                delete_in_flight(self._journal.mailbox, decision.asked.source, [decision.asked.partition])
+        # Of the others, the cancel has restored the requested replicas: no move is needed.
+        there = [decision for decision in begun if decision.asked.partition not in elsewhere]
+        for source, targets in _by_source(there).items():
+            delete_in_flight(self._journal.mailbox, source, list(targets))
         by_path = {document.node.path: document.document_id for document in documents}
         for legacy in (False, True):
             chosen = [
@@ -220,19 +215,23 @@ class RequestIntake:
         admitted.sentences.append(sentence)
         admitted.refusals.add(sentence)
 
-    def _record_decision(self, decision: RequestDecision, admitted: IntakeResult) -> None:
-        asked = decision.asked
-        refused = decision.outcome is RequestOutcome.REFUSE
-        sentence = f"{asked.source} asks to move {asked.partition} to {list(asked.replicas)}: " + (
-            f"refused, {decision.why}." if refused else f"nothing to do, {decision.why}."
-        )
-        action, outcome = (Action.REQUEST, Outcome.REFUSED) if refused else (Action.SKIP, Outcome.DONE)
-        topic, number = asked.partition
-        entry = AuditRecord(action, sentence, topic=topic, partition=number, after=list(asked.replicas), who=self._who)
-        self._journal.audit.record(entry, outcome, decision.why)
-        admitted.sentences.append(sentence)
-        if refused:
-            admitted.refusals.add(sentence)
+    def _record_decisions(self, decisions: Sequence[RequestDecision], admitted: IntakeResult) -> None:
+        """Record what begins nothing, in one transaction: a document may name thousands of partitions."""
+        records = []
+        for decision in decisions:
+            asked, refused = decision.asked, decision.outcome is RequestOutcome.REFUSE
+            sentence = f"{asked.source} asks to move {asked.partition} to {list(asked.replicas)}: " + (
+                f"refused, {decision.why}." if refused else f"nothing to do, {decision.why}."
+            )
+            action, outcome = (Action.REQUEST, Outcome.REFUSED) if refused else (Action.SKIP, Outcome.DONE)
+            topic, number = asked.partition
+            after = list(asked.replicas)
+            entry = AuditRecord(action, sentence, topic=topic, partition=number, after=after, who=self._who)
+            records.append((entry, outcome, decision.why))
+            admitted.sentences.append(sentence)
+            if refused:
+                admitted.refusals.add(sentence)
+        self._journal.audit.record_decisions(records)
 
 
 def active_reassignments(journal: Journal, plans: DocumentPlans) -> dict[TopicPartition, ActiveReassignment]:
@@ -274,6 +273,14 @@ def _directory_notes(decisions: Sequence[RequestDecision], view: ClusterView) ->
         named.setdefault(decision.asked.source, {}).update(decision.asked.directories)
     notes = (chosen_by_broker_note(source, directories, view.directories) for source, directories in named.items())
     return [note for note in notes if note]
+
+
+def _by_source(decisions: Sequence[RequestDecision]) -> dict[str, dict[TopicPartition, Assignment]]:
+    """Return the targets by partition of each document that asks for them."""
+    targets: dict[str, dict[TopicPartition, Assignment]] = {}
+    for decision in decisions:
+        targets.setdefault(decision.asked.source, {})[decision.asked.partition] = decision.asked.replicas
+    return targets
 
 
 def _superseded_plan(decision: RequestDecision) -> str:

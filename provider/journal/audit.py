@@ -187,7 +187,7 @@ class Audit:
 
     def record_intent(self, entries: Sequence[AuditRecord]) -> None:
         """Record actions before they are done (write-ahead). Rows that exist already are left unchanged."""
-        self._table.insert(entries, Outcome.INTENDED, "")
+        self._table.insert([(entry, Outcome.INTENDED, "") for entry in entries])
 
     def record_outcome(self, entries: Sequence[AuditRecord], outcome: Outcome | str, detail: str = "") -> None:
         """Record the outcome of these actions. Rows that are already complete are left unchanged."""
@@ -200,11 +200,15 @@ class Audit:
 
     def record(self, entry: AuditRecord, outcome: Outcome | str = Outcome.DONE, detail: str = "") -> None:
         """Record a decision that changes nothing: one row, completed at once."""
-        self._table.insert([entry], Outcome(outcome), detail)
+        self.record_decisions([(entry, Outcome(outcome), detail)])
 
     def record_all(self, entries: Sequence[AuditRecord]) -> None:
-        """Record several decisions, each in one row that is completed at once."""
-        self._table.insert(entries, Outcome.DONE, "")
+        """Record several decisions that are done, in one transaction."""
+        self.record_decisions([(entry, Outcome.DONE, "") for entry in entries])
+
+    def record_decisions(self, decisions: Sequence[tuple[AuditRecord, Outcome, str]]) -> None:
+        """Record several decisions in one transaction, each in one row that is completed at once, with its detail."""
+        self._table.insert(decisions)
 
     def remove(self, ids: Sequence[int]) -> None:
         """Delete the rows with these ids, which were archived elsewhere."""

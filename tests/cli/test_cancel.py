@@ -668,7 +668,7 @@ def test_when_nothing_is_under_way_there_is_nothing_to_cancel(scene: Scene, caps
 def test_what_others_moved_long_ago_is_not_named(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     for number in (0, 1):
         noted = InFlight((9, 1), scene.replicas()[number])
-        record_external_in_flight(scene.journal.mailbox, TopicPartition("t", number), noted)
+        record_external_in_flight(scene.journal.mailbox, {TopicPartition("t", number): noted})
     assert scene.call("cancel", "--all") == 0
     assert capsys.readouterr().out == "No plan is in progress, so nothing was cancelled.\n"
 

@@ -106,7 +106,7 @@ class Yard:
 def foreign(yard: Yard, target: tuple[int, ...], originals: tuple[int, ...] | None) -> None:
     """Someone reassigns t-0 by the old route, as is recorded."""
     yard.simulator.alter({partition("t-0"): target})
-    record_external_in_flight(yard.journal.mailbox, partition("t-0"), InFlight(originals, target, legacy=True, top=2))
+    record_external_in_flight(yard.journal.mailbox, {partition("t-0"): InFlight(originals, target, legacy=True, top=2)})
 
 
 def partition(name: str) -> TopicPartition:

@@ -175,7 +175,7 @@ def active(yard: Yard) -> dict[TopicPartition, ActiveReassignment]:
 def test_what_is_in_flight_or_waits_is_read_from_its_plan_and_what_others_began_from_its_record() -> None:
     yard = Yard(max_in_flight=2)
     yard.ask("t-0 23", "t-1 234", legacy=True)
-    record_external_in_flight(yard.journal.mailbox, T2, InFlight((3, 1, 2), (3, 4, 5), legacy=True, top=3))
+    record_external_in_flight(yard.journal.mailbox, {T2: InFlight((3, 1, 2), (3, 4, 5), legacy=True, top=3)})
     yard.simulator.alter({T2: (3, 4, 5)})
     yard.look()
     (record,) = yard.journal.plans.unfinished()

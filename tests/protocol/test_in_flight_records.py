@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,10 +14,10 @@ from hypothesis import strategies as st
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.document_api.controller import track_legacy_reassignments
-from kafka_steward.document_api.in_flight_tracking import sweep_external_records
+from kafka_steward.document_api.in_flight_tracking import record_unrecorded, sweep_external_records
 from kafka_steward.document_api.request_rules import ActiveReassignment
 from kafka_steward.errors import SettingError
-from kafka_steward.execution.moves.in_flight import list_in_flight
+from kafka_steward.execution.moves.in_flight import list_in_flight, retarget_in_flight
 from kafka_steward.execution.plans.znode_submission import MAX_ZNODE_BYTES, ZnodeReassignmentClient
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
@@ -123,6 +124,42 @@ def test_a_record_of_a_plan_that_was_deleted_externally_is_written_again_as_the_
     discard(yard, T0)
     yard.look()
     assert yard.record("t-0") == noted
+
+
+CHANGED = {
+    "another target": {"replicas": (5, 1)},
+    "other originals": {"original_replicas": (4, 5)},
+    "originals in another order": {"original_replicas": (2, 1)},
+    "no plan": {"plan": None},
+    "a plan that nobody knows": {"plan": "f" * 64},
+    "a mark": {"legacy": True},
+}
+
+
+@pytest.mark.parametrize("changes", CHANGED.values(), ids=CHANGED)
+def test_a_record_of_a_plan_that_somebody_changed_says_again_what_the_plan_does(
+    yard: Yard, changes: dict[str, Any]
+) -> None:
+    yard.simulator.bandwidth = 0
+    yard.ask("t-0 23")
+    yard.look()
+    noted = present(yard.record("t-0"))
+    change_document(yard.journal.mailbox, paths.reassignment(T0), replace(noted, **changes).to_json())
+    yard.look()
+    assert yard.record("t-0") == noted
+    yard.simulator.bandwidth = 1000
+    yard.run()
+    assert (yard.record("t-0"), yard.replicas("t-0")) == (None, (2, 3))
+
+
+def test_a_record_that_a_request_has_taken_over_stays_the_requests(yard: Yard) -> None:
+    yard.simulator.bandwidth = 0
+    yard.ask("t-0 23")
+    yard.look()
+    request = yard.ask("t-0 45").path
+    retarget_in_flight(yard.journal.mailbox, request, {T0: (4, 5)})
+    record_unrecorded(yard.simulator, yard.journal, yard.journal.plans.unfinished())
+    assert present(yard.record("t-0")).plan == request
 
 
 def test_while_a_cancel_is_being_executed_the_originals_that_it_restores_are_kept(yard: Yard) -> None:

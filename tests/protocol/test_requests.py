@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -215,6 +216,23 @@ def test_the_replicas_of_a_partition_without_a_leader_are_reordered_and_none_is_
         "t-1 to [3]: refused, it has no leader, without which Kafka removes no replica;" in line for line in said
     )
     assert (yard.journal.plans.unfinished(), yard.requests()) == ([], [])
+
+
+def test_what_a_document_asks_for_in_vain_is_recorded_in_one_transaction(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    insert = yard.journal.audit._table.insert
+
+    def count(records: Sequence[Any]) -> None:
+        written.append(len(records))
+        insert(records)
+
+    monkeypatch.setattr(yard.journal.audit._table, "insert", count)
+    yard.ask(*(f"unknown-{number} 23" for number in range(300)))
+    yard.look()
+    assert (max(written), len(written) < 10) == (300, True)
+    assert yard.requests() == []
 
 
 @pytest.mark.parametrize("path", [paths.REQUEST_PREFIX, paths.REASSIGN_QUEUE])

@@ -173,11 +173,8 @@ def test_a_signal_without_words_has_its_path_for_a_reason(yard: Yard) -> None:
 
 def test_a_reason_without_end_is_cut_in_the_trail(yard: Yard) -> None:
     foreign(yard, (3, 2), None)
-    record_external_in_flight(yard.journal.mailbox, TopicPartition("t" * 249, 1), InFlight(None, (1,), legacy=True))
-    for number in range(9):
-        record_external_in_flight(
-            yard.journal.mailbox, TopicPartition(f"{number}" * 249, 1), InFlight(None, (1,), legacy=True)
-        )
+    names = [TopicPartition(letter * 249, 1) for letter in "t012345678"]
+    record_external_in_flight(yard.journal.mailbox, dict.fromkeys(names, InFlight(None, (1,), legacy=True)))
     said = " ".join(consume(yard, CancelRequest()))
     assert len(said) > 2000
     ((entry, _, _),) = rows(yard, Action.REQUEST)
@@ -236,7 +233,7 @@ def test_of_what_has_arrived_or_is_gone_nothing_is_changed(originals: tuple[int,
     u0 = TopicPartition("u", 0)
     foreign(yard, (3, 2), originals)
     yard.simulator.alter({u0: (3, 2)})
-    record_external_in_flight(yard.journal.mailbox, u0, InFlight((1, 2), (3, 2), legacy=True, top=2))
+    record_external_in_flight(yard.journal.mailbox, {u0: InFlight((1, 2), (3, 2), legacy=True, top=2)})
     yard.simulator.run()
     yard.simulator.delete("u")
     assert consume(yard, CancelRequest()) == [

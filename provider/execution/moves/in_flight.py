@@ -6,14 +6,15 @@ not re-created, so that a differing modified id indicates the change.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.errors import DocumentError
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import InFlight
-from kafka_steward.journal.mailbox import Mailbox, Node, put_one, read_one
+from kafka_steward.journal.listing import ListedDocument
+from kafka_steward.journal.mailbox import Mailbox, Node
 from kafka_steward.journal.records import IN_FLIGHT
 from kafka_steward.journal.store import Journal
 
@@ -27,41 +28,73 @@ def record_in_flight(mailbox: Mailbox, plan: str, moves: Sequence[Move]) -> None
     # In one request, which shows what exists already: nearly always nothing.
     created = mailbox.put(documents)
     there = [partition for partition in wanted if paths.reassignment(partition) not in created]
-    for partition, (node, known) in zip(there, _read_records(mailbox, there), strict=True):
-        kept = known is not None and known.plan == plan
-        record = replace(wanted[partition], legacy=known.legacy) if kept and known else wanted[partition]
-        _write_record(mailbox, partition, node, record.to_json())
+    known = _read_records(mailbox, there)
+    flagged = {
+        partition: replace(wanted[partition], legacy=found.legacy)
+        for partition, (_, found) in known.items()
+        if found is not None and found.plan == plan
+    }
+    _write_records(mailbox, {partition: flagged.get(partition, wanted[partition]) for partition in there}, known)
 
 
-def retarget_in_flight(mailbox: Mailbox, source: str, partition: TopicPartition, target: Assignment) -> None:
-    """Assign an in-flight reassignment to the request at `source`, which asks for another target.
+def repair_in_flight(
+    mailbox: Mailbox, moves: Mapping[str, Sequence[Move]], legacy: Collection[str] = (), *, seen: Collection[Node]
+) -> None:
+    """Write the records of submitted moves, by plan, as their plans do; `seen` are those that say something else.
 
-    It belongs to that request until a plan takes it over.
+    The plans in `legacy` were requested through the legacy znode.
     """
-    node, known = _read_record(mailbox, partition)
-    if node is not None and known is not None and known.plan != source:
-        _write_record(mailbox, partition, node, replace(known, replicas=target, plan=source).to_json())
+    wanted = {
+        paths.reassignment(move.topic_partition): InFlight(
+            move.before, move.after, top=len(move.before), plan=plan, legacy=plan in legacy
+        ).to_json()
+        for plan, of_plan in moves.items()
+        for move in of_plan
+    }
+    differing = [node for node in seen if node.path in wanted and node.data != wanted[node.path]]
+    mailbox.put({node.path: wanted[node.path] for node in differing}, differing)
+
+
+def retarget_in_flight(mailbox: Mailbox, source: str, targets: Mapping[TopicPartition, Assignment]) -> None:
+    """Assign reassignments in flight to the request at `source`, which asks for other targets.
+
+    They belong to that request until a plan takes them over.
+    """
+    known = _read_records(mailbox, list(targets))
+    changed = {
+        partition: replace(found, replicas=targets[partition], plan=source)
+        for partition, (_, found) in known.items()
+        if found is not None and found.plan != source
+    }
+    _write_records(mailbox, changed, known)
 
 
 def flag_in_flight_legacy(mailbox: Mailbox, plan: str) -> None:
     """Mark everything that a plan has in flight as submitted through the legacy znode."""
-    for entry in IN_FLIGHT.list_valid(mailbox):
-        if entry.document.plan == plan and not entry.document.legacy:
-            flagged = replace(entry.document, legacy=True)
-            _write_record(mailbox, TopicPartition(*entry.key), entry.node, flagged.to_json())
+    _write_entries(
+        mailbox,
+        [
+            (entry, replace(entry.document, legacy=True))
+            for entry in IN_FLIGHT.list_valid(mailbox)
+            if entry.document.plan == plan and not entry.document.legacy
+        ],
+    )
 
 
-def record_external_in_flight(mailbox: Mailbox, partition: TopicPartition, document: InFlight) -> None:
-    """Record an external reassignment in flight, unless the partition has a record already."""
-    if read_one(mailbox, paths.reassignment(partition)) is None:
-        _write_record(mailbox, partition, None, document.to_json())
+def record_external_in_flight(mailbox: Mailbox, documents: Mapping[TopicPartition, InFlight]) -> None:
+    """Record external reassignments in flight; a partition that has a record already keeps it."""
+    mailbox.put({paths.reassignment(partition): document.to_json() for partition, document in documents.items()})
 
 
-def update_external_in_flight(mailbox: Mailbox, partition: TopicPartition, target: Assignment) -> None:
-    """Change the target in the record of an external reassignment; its originals are those of the first one."""
-    node, known = _read_record(mailbox, partition)
-    if node is not None and known is not None and known.plan is None:
-        _write_record(mailbox, partition, node, replace(known, replicas=target).to_json())
+def update_external_in_flight(mailbox: Mailbox, targets: Mapping[TopicPartition, Assignment]) -> None:
+    """Change the targets in the records of external reassignments; their originals are those of the first ones."""
+    known = _read_records(mailbox, list(targets))
+    changed = {
+        partition: replace(found, replicas=targets[partition])
+        for partition, (_, found) in known.items()
+        if found is not None and found.plan is None
+    }
+    _write_records(mailbox, changed, known)
 
 
 def is_unknown_plan(journal: Journal, plan: str) -> bool:
@@ -74,10 +107,14 @@ def disown_in_flight(mailbox: Mailbox, plan: str, partitions: Collection[TopicPa
 
     That is for a plan that the journal does not know, because an older copy of its database was restored.
     """
-    for entry in IN_FLIGHT.list_valid(mailbox):
-        partition = TopicPartition(*entry.key)
-        if entry.document.plan == plan and partition in partitions:
-            _write_record(mailbox, partition, entry.node, replace(entry.document, plan=None).to_json())
+    _write_entries(
+        mailbox,
+        [
+            (entry, replace(entry.document, plan=None))
+            for entry in IN_FLIGHT.list_valid(mailbox)
+            if entry.document.plan == plan and TopicPartition(*entry.key) in partitions
+        ],
+    )
 
 
 def delete_in_flight(mailbox: Mailbox, plan: str | None, partitions: Sequence[TopicPartition]) -> None:
@@ -85,7 +122,7 @@ def delete_in_flight(mailbox: Mailbox, plan: str | None, partitions: Sequence[To
 
     Missing records are ignored, and so are those that are changed externally in between.
     """
-    records = _read_records(mailbox, partitions)
+    records = _read_records(mailbox, partitions).values()
     mine = [node for node, known in records if node is not None and known is not None and known.plan == plan]
     mailbox.delete(mine)
 
@@ -97,8 +134,8 @@ def list_in_flight(mailbox: Mailbox) -> dict[TopicPartition, InFlight]:
 
 def read_owners(mailbox: Mailbox, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, str | None]:
     """Return the plan that each of these partitions' records names; a partition without a record is left out."""
-    records = zip(partitions, _read_records(mailbox, partitions), strict=True)
-    return {partition: known.plan for partition, (_, known) in records if known is not None}
+    records = _read_records(mailbox, partitions)
+    return {partition: known.plan for partition, (_, known) in records.items() if known is not None}
 
 
 def list_in_flight_plans(mailbox: Mailbox) -> dict[TopicPartition, str | None]:
@@ -106,13 +143,11 @@ def list_in_flight_plans(mailbox: Mailbox) -> dict[TopicPartition, str | None]:
     return {partition: document.plan for partition, document in list_in_flight(mailbox).items()}
 
 
-def _read_record(mailbox: Mailbox, partition: TopicPartition) -> tuple[Node | None, InFlight | None]:
-    return _read_records(mailbox, [partition])[0]
-
-
-def _read_records(mailbox: Mailbox, partitions: Sequence[TopicPartition]) -> list[tuple[Node | None, InFlight | None]]:
+def _read_records(
+    mailbox: Mailbox, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, tuple[Node | None, InFlight | None]]:
     nodes = mailbox.read([paths.reassignment(partition) for partition in partitions]) if partitions else []
-    return [(node, _parse_record(node)) for node in nodes]
+    return {partition: (node, _parse_record(node)) for partition, node in zip(partitions, nodes, strict=True)}
 
 
 def _parse_record(node: Node | None) -> InFlight | None:
@@ -122,7 +157,20 @@ def _parse_record(node: Node | None) -> InFlight | None:
         return None  # the watch quarantines it
 
 
-def _write_record(mailbox: Mailbox, partition: TopicPartition, node: Node | None, text: str) -> None:
-    if node is None or node.data != text:
-        # A conflict with a concurrent write is left to the next step.
-        put_one(mailbox, paths.reassignment(partition), text, node)
+def _write_records(
+    mailbox: Mailbox,
+    records: Mapping[TopicPartition, InFlight],
+    known: Mapping[TopicPartition, tuple[Node | None, InFlight | None]],
+) -> None:
+    """Write these records in one request over the nodes that were read; what is as wanted is left as it is."""
+    seen = {partition: known[partition][0] for partition in records}
+    texts = {partition: record.to_json() for partition, record in records.items()}
+    wanted = {name: text for name, text in texts.items() if (node := seen[name]) is None or node.data != text}
+    nodes = [node for name in wanted if (node := seen[name]) is not None]
+    # A conflict with a concurrent write is left to the next step.
+    mailbox.put({paths.reassignment(name): text for name, text in wanted.items()}, nodes)
+
+
+def _write_entries(mailbox: Mailbox, changed: Sequence[tuple[ListedDocument[InFlight], InFlight]]) -> None:
+    texts = {entry.node.path: document.to_json() for entry, document in changed}
+    mailbox.put(texts, [entry.node for entry, _ in changed])

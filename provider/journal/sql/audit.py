@@ -27,13 +27,17 @@ class AuditTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def insert(self, entries: Sequence[AuditRecord], outcome: Outcome, detail: str) -> None:
-        """Insert a row for each entry that has none yet."""
-        if not entries:
+    def insert(self, records: Sequence[tuple[AuditRecord, Outcome, str]]) -> None:
+        """Insert a row for each entry that has none yet, with its outcome and detail."""
+        if not records:
             return
         with self._database.write_transaction() as connection:
-            written = _written_now(self._database, connection, outcome, detail)
-            for some in split_into_batches([{**_to_columns(entry), **written} for entry in entries]):
+            when_ms = connection.execute(sa.select(now_ms())).scalar_one()
+            rows = [
+                {**_to_columns(entry), **_written(self._database, when_ms, outcome, detail)}
+                for entry, outcome, detail in records
+            ]
+            for some in split_into_batches(rows):
                 connection.execute(self._database.dialect.insert_or_ignore(_audit), some)
 
     def complete(self, outcomes: Sequence[tuple[AuditRecord, Outcome, str]]) -> None:
@@ -118,7 +122,8 @@ def insert_of_moves(
     `parameters` are those of `which`.
     """
     with database.write_transaction() as connection:
-        facts = _written_now(database, connection, Outcome.DONE, "") | {"action": action, "broker": None}
+        when_ms = connection.execute(sa.select(now_ms())).scalar_one()
+        facts = _written(database, when_ms, Outcome.DONE, "") | {"action": action, "broker": None}
         facts |= {name: value for name in _WHO if (value := getattr(who, name)) is not None}
         columns: dict[str, sa.ColumnElement[Any]] = {
             name: sa.literal(value, _audit.c[name].type) for name, value in facts.items()
@@ -129,8 +134,7 @@ def insert_of_moves(
         connection.execute(database.dialect.insert_or_ignore(_audit).from_select(list(columns), moves), parameters)
 
 
-def _written_now(database: Database, connection: sa.Connection, outcome: Outcome, detail: str) -> dict[str, Any]:
-    when_ms = connection.execute(sa.select(now_ms())).scalar_one()
+def _written(database: Database, when_ms: int, outcome: Outcome, detail: str) -> dict[str, Any]:
     return {
         "cluster_id": database.cluster_id,
         "when_ms": when_ms,
