@@ -52,7 +52,7 @@ from kafka_steward.execution.watch.health import (
 from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal.audit import StoredAuditRecord
 from kafka_steward.journal.columns import audit_facts, move_facts
-from kafka_steward.journal.listing import list_unreadable
+from kafka_steward.journal.listing import QUARANTINE, list_unreadable
 from kafka_steward.journal.observed import ProofSummary
 from kafka_steward.journal.records import WRITTEN, MoveRow, PlanRecord, PlanStatus
 from kafka_steward.journal.render import Table, audit_table, moves_table, plan_lines, plans_table
@@ -69,6 +69,9 @@ _NEWEST, _ALL_PLANS = 50, 1_000_000
 _HOTTEST = 5
 #: Seconds without a step, beyond three intervals, after which `status` says so.
 _LATE_S = 30
+
+#: The documents in quarantine that are listed for programs; the newest one alone has a line.
+_QUARANTINED = 20
 
 
 def plan_facts(record: PlanRecord, external: Sequence[ExternalRate] = ()) -> dict[str, Any]:
@@ -99,7 +102,7 @@ def time_argument_ms(time: int | datetime, now_ms: int) -> int:
 _APART = (
     *("dead_brokers_hold", "rates_for_all_brokers", "plans", "external_rates", "hosts", "polls"),
     *("failures", "failed_log_dirs", "announced_restarts", "pending_deletions", "bytes_in", "hottest_partitions"),
-    "demoted_brokers",
+    *("demoted_brokers", "documents_in_quarantine"),
 )
 
 
@@ -256,7 +259,18 @@ def _failure_facts(opened: ClusterSession, snapshot: Snapshot, documents: Docume
             *(node.path for node in list_unreadable(journal.mailbox, WRITTEN)),
             *(node.path for node in documents.unreadable),
         ],
+        "documents_in_quarantine": _quarantine_facts(journal),
     }
+
+
+def _quarantine_facts(journal: Journal) -> dict[str, Any]:
+    """Return how many documents could not be read and were moved aside, and the newest ones."""
+    rows = sorted(journal.rows(QUARANTINE).all(), key=lambda row: row.stored.created_id, reverse=True)
+    newest = [
+        {"row": row.key, "at": iso_time(row.at_ms), "path": row.value.path, "reason": row.value.reason}
+        for row in rows[:_QUARANTINED]
+    ]
+    return {"count": len(rows), "newest": newest}
 
 
 def _demotion_facts(journal: Journal, snapshot: Snapshot) -> list[dict[str, Any]]:
@@ -306,9 +320,16 @@ def _lines_of_others(facts: Mapping[str, Any]) -> list[str]:
         f"{f', {lost} of them without a leader' if (lost := holder['without_a_leader']) else ''}"
         for holder in facts["dead_brokers_hold"]
     ]
+    aside: Mapping[str, Any] = facts.get("documents_in_quarantine", {"count": 0, "newest": ()})
+    more = f" (and {aside['count'] - 1} before it)" if aside["count"] > 1 else ""
     return [
         *([f"set for all brokers: {', '.join(rates)}"] if rates else []),
         *([f"dead brokers hold replicas: {'; '.join(held)}"] if held else []),
+        *(
+            f"in quarantine: {newest['path']}, in row {newest['row']} of {QUARANTINE.name} in the journal's table "
+            f"steward_state{more}: {newest['reason']}"
+            for newest in aside["newest"][:1]
+        ),
     ]
 
 

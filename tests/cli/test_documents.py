@@ -20,8 +20,9 @@ from kafka_steward.execution.announcements import disabled_advice
 from kafka_steward.execution.watch.failure_detector import FailureDetector
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, AuditRecord
+from kafka_steward.journal.listing import quarantine_unreadable
 from kafka_steward.journal.mailbox import Node, read_one
-from kafka_steward.journal.records import EMPTY_BROKERS, FILL_EVENT, PENDING_REPLICAS, PendingReplicas
+from kafka_steward.journal.records import EMPTY_BROKERS, FILL_EVENT, PENDING_REPLICAS, WRITTEN, PendingReplicas
 from kafka_steward.journal.state import ONLY
 from kafka_steward.settings import Settings
 from tests.cli.scene import CLUSTER, Scene
@@ -221,6 +222,24 @@ def test_watch_prints_what_others_wrote_as_one_printable_line(scene: Scene, caps
     assert told.strip()
     assert all(line.isprintable() for line in told.splitlines())
     assert not any(line.startswith("Plan abc") for line in told.splitlines())
+
+
+def test_status_names_the_newest_document_in_quarantine(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    def quarantined() -> list[str]:
+        assert scene.call("status") == Exit.DONE
+        return [each for each in capsys.readouterr().out.splitlines() if each.startswith("in quarantine")]
+
+    assert quarantined() == []
+    for name in ("x", "y"):
+        create_document(scene.journal.mailbox, f"{paths.FAILED_BROKERS}/{name}", "1")
+        quarantine_unreadable(scene.journal, WRITTEN, WHO)
+    (line,) = quarantined()
+    assert line.startswith(f"in quarantine: {paths.FAILED_BROKERS}/y, in row ")
+    assert "steward_state (and 1 before it): " in line
+    scene.call("status", "--output", "json")
+    aside = json.loads(capsys.readouterr().out)["documents_in_quarantine"]
+    names = [each["path"].rpartition("/")[2] for each in aside["newest"]]
+    assert (aside["count"], names) == (2, ["y", "x"])
 
 
 def test_status_names_the_documents_that_cannot_be_read(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
