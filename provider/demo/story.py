@@ -108,9 +108,11 @@ def create_airflow(home: Path, bootstrap: str, **settings: Any) -> tuple[LocalAi
         **settings,
     }
     connection = {"conn_type": "kafka_steward", "host": bootstrap, "extra": extra}
-    airflow = LocalAirflow(
-        home, connections={CONNECTION: connection}, environment={"JAVA_HOME": str(find_or_install_java().home)}
-    )
+    # A task that is killed removes nothing: what it leaves goes with the demo's folder.
+    temporary = home / "tmp"
+    environment = {"JAVA_HOME": str(find_or_install_java().home), "TMPDIR": str(temporary)}
+    airflow = LocalAirflow(home, connections={CONNECTION: connection}, environment=environment)
+    temporary.mkdir(parents=True)
     airflow.dags.mkdir(parents=True)
     (airflow.dags / "heal.py").write_text(DAG_FILE)
     return airflow, journal_url
