@@ -103,7 +103,7 @@ def test_audit(engine: Any, told: list[Any]) -> None:
     for how, several, outcome in told:
         for table in (real, fake):
             if how == "insert":
-                table.insert(several, outcome, "so")
+                table.insert([(entry, outcome, "so") for entry in several])
             else:
                 table.complete([(entry, outcome, f"so {place}") for place, entry in enumerate(several)])
     for query in (ALL, ALL | {"plan": "p"}, ALL | {"action": Action.SUBMIT, "limit": 2}, ALL | {"topic": "t"}):
