@@ -217,7 +217,7 @@ def test_of_two_that_intend_and_complete_at_once_one_row_remains(open_sql: Calla
 
 def test_the_api_offers_no_way_to_change_a_row() -> None:
     public = {
-        *("record_intent", "record_outcome", "record_outcomes", "record", "record_all"),
+        *("record_intent", "record_outcome", "record_outcomes", "record", "record_all", "record_decisions"),
         *("pages", "remove", "import_rows", "rows"),
     }
     assert {name for name in vars(Audit) if not name.startswith("_")} == public
