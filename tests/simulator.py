@@ -1,62 +1,35 @@
 """A Kafka with ticks, bandwidth and the traps that real ones have shown; it is a `ClusterPort`.
 
-Time passes only in `tick`. It knows Kafka's traps, and passes the contract of tests/kafka that real clusters pass:
+Time passes only in `tick`. To the product's simulated cluster it adds what clusters do to us and what we ask of them
+beside a plan's moves, and it passes the contract of tests/kafka that real clusters pass:
 
-* a cancelled reassignment keeps the set of replicas and loses their order;
-* submitting the originals of a move in flight wedges a KRaft partition until a null cancel; ZooKeeper mode reverts;
-* KRaft takes a dead target and hangs; ZooKeeper mode refuses it;
 * an unclean election takes the first live replica of the list, in which the target of a move in flight stands first;
-* an alter whose answer was lost may be applied much later.
+* an alter whose answer was lost may be applied much later;
+* brokers die, are unregistered, lose log directories, and answer nothing.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NoReturn
 
 from kafka_steward.assignment import Assignment, TopicPartition
-from kafka_steward.cluster.configs import BrokerRate, ConfigChange, ConfigOp
+from kafka_steward.cluster.configs import BrokerRate, ConfigChange
 from kafka_steward.cluster.requests import NOT_AUTHORIZED, refusal_error
-from kafka_steward.cluster.state import Broker, BrokerLogDirs, Directory, LogStart, Partition, Reassignment, Snapshot
+from kafka_steward.cluster.state import Broker, BrokerLogDirs, Directory, LogStart, Reassignment, Snapshot
 from kafka_steward.errors import BrokerUnreachable, ClusterError, ClusterUnreachable, KafkaRefused, KafkaTimeout
+from kafka_steward.execution.throttles.rates import ThrottleSide
+from kafka_steward.forecast.simulator import UNCLEAN, Replicated, SimulatedCluster, refused
+
+__all__ = ["DISK", "TICK_MS", "UNCLEAN", "Replicated", "Simulator"]
 
 TICK_MS = 1000
-UNCLEAN = "unclean.leader.election.enable"
 DISK = 1_000_000_000
 
 
-@dataclass
-class Replicated:
-    """A partition: who has it, who is in sync, how much of it each broker holds."""
-
-    replicas: Assignment
-    topic_id: str
-    size: int
-    isr: set[int]
-    leader: int | None
-    adding: tuple[int, ...] = ()
-    removing: tuple[int, ...] = ()
-    wedged: bool = False
-    topic: str = ""
-    offline: set[int] = field(default_factory=set)
-    held: dict[int, int] = field(default_factory=dict)
-
-    @property
-    def reassigning(self) -> bool:
-        return bool(self.adding or self.removing)
-
-    @property
-    def original(self) -> Assignment:
-        return tuple(broker for broker in self.replicas if broker not in self.adding)
-
-    @property
-    def target(self) -> Assignment:
-        return tuple(broker for broker in self.replicas if broker not in self.removing)
-
-
-class Simulator:
+class Simulator(SimulatedCluster):
     """`mode` is "kraft" or "zookeeper"; `bandwidth` is bytes that one broker takes in per tick."""
 
     def __init__(
@@ -68,29 +41,15 @@ class Simulator:
         size: int = 100,
         bandwidth: int = 100,
     ) -> None:
-        self.cluster_id = "simulated"
-        self.secured = False
-        self.mode = mode
-        #: Whether the KRaft controllers are known.
-        self.changes_dead_brokers = False
+        super().__init__("simulated", brokers, mode=mode, now_ms=1_000_000, disk_bytes=DISK)
         #: Where local logs begin, of topics with remote storage, by partition and broker.
         self.log_starts_of: dict[tuple[TopicPartition, int], LogStart] = {}
         self.bandwidth = bandwidth
-        self.now_ms = 1_000_000
-        self.racks = dict(brokers)
-        self.alive = set(brokers)
         self.reachable = True
-        self.topics: dict[TopicPartition, Replicated] = {}
-        self.topic_settings: dict[str, dict[str, str]] = {}
-        self.broker_settings: dict[int, dict[str, str]] = {broker: {} for broker in brokers}
-        #: What stands in server.properties of each broker.
-        self.broker_files: dict[int, dict[str, str]] = {}
         #: Of brokers with several log directories: their sizes by path. And where logs are, or were asked to go.
         self.disks: dict[int, dict[str, int]] = {}
         self.located: dict[tuple[TopicPartition, int], str] = {}
         self.named: dict[tuple[TopicPartition, int], str] = {}
-        #: What is set for all brokers; a broker's own settings hide it.
-        self.broker_defaults: dict[str, str] = {}
         self.late: list[tuple[int, dict[TopicPartition, Assignment | None]]] = []
         #: Brokers that get nothing new, topics for which no ACL gives us a right, whether they exist or not, failed log
         #: directories, brokers that report no sizes.
@@ -125,7 +84,7 @@ class Simulator:
             isr = set(replicas) & self.alive
             partition = Replicated(replicas, topic_id, size, isr, None, topic=topic, held=dict.fromkeys(isr, size))
             self.topics[TopicPartition(topic, number)] = partition
-            self._elect(partition)
+            self.elect(partition)
 
     def delete(self, topic: str) -> None:
         del self.topic_settings[topic]
@@ -137,7 +96,7 @@ class Simulator:
             if partition.isr != {broker}:
                 partition.isr.discard(broker)
             if partition.leader == broker:
-                self._elect(partition)
+                self.elect(partition)
 
     def unregister(self, broker: int) -> None:
         """Kill a broker for good, as far as the controller knows; it registers again when it is restarted."""
@@ -149,7 +108,7 @@ class Simulator:
         self.unregistered.discard(broker)
         for partition in self.topics.values():
             if partition.leader is None:
-                self._elect(partition)
+                self.elect(partition)
 
     def fail_disk(self, broker: int, *names: TopicPartition) -> None:
         """A log directory of a live broker fails, with its replicas of these partitions."""
@@ -160,7 +119,7 @@ class Simulator:
             partition.held.pop(broker, None)
             partition.isr.discard(broker)
             if partition.leader == broker:
-                self._elect(partition)
+                self.elect(partition)
 
     def tick(self, times: int = 1) -> None:
         for _ in range(times):
@@ -171,7 +130,7 @@ class Simulator:
                 self._apply(targets)
             self._copy()
             for partition in self.topics.values():
-                self._complete(partition)
+                self.complete(partition)
 
     def run(self, ticks: int = 50) -> None:
         """Until nothing moves any more, or `ticks` have passed."""
@@ -184,30 +143,12 @@ class Simulator:
 
     def snapshot(self, topics: Collection[str] | None = None) -> Snapshot:
         self._reached()
-        chosen = {name: each for name, each in self.topics.items() if topics is None or name.topic in topics}
-        chosen = {name: each for name, each in chosen.items() if name.topic not in self.hidden}
-        listed = {name: each for name, each in self.reassignments().items() if name in chosen}
-        chosen = {name: each for name, each in chosen.items() if name.topic not in self.unshown}
-        partitions = {
-            name: Partition(
-                *name,
-                each.replicas,
-                frozenset(each.isr),
-                each.leader,
-                each.topic_id,
-                each.adding,
-                each.removing,
-                offline=frozenset(each.offline | (set(each.replicas) - self.alive)),
-            )
-            for name, each in sorted(chosen.items())
-        }
+        found = super().snapshot(topics)
+        shown = {name: each for name, each in found.partitions.items() if name.topic not in self.hidden}
+        listed = {name: each for name, each in self.reassignments().items() if name in shown}
+        kept = {name: each for name, each in shown.items() if name.topic not in self.unshown}
         hidden = self.hidden_topics(topics or ())
-        found = Snapshot(self.cluster_id, self.now_ms, self._brokers(), partitions, hidden=hidden)
-        return found.without_deleted(self.deletions, listed)
-
-    @property
-    def zookeeper_mode(self) -> bool:
-        return self.mode == "zookeeper"
+        return replace(found, partitions=kept, hidden=hidden).without_deleted(self.deletions, listed)
 
     @property
     def in_migration(self) -> bool:
@@ -220,35 +161,25 @@ class Simulator:
 
     def live_brokers(self) -> dict[int, Broker]:
         self._reached()
-        return {broker: each for broker, each in self._brokers().items() if not each.fenced}
-
-    def live_views(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, frozenset[int]]:
-        del timeout_s  # nobody hangs here
-        return {broker: frozenset(self.alive) for broker in brokers if broker in self.alive}
+        return super().live_brokers()
 
     def reassignments(self) -> dict[TopicPartition, Reassignment]:
         self._reached()
-        return {
-            name: Reassignment(each.replicas, each.adding, each.removing)
-            for name, each in self.topics.items()
-            if each.reassigning
-        }
+        return super().reassignments()
 
     def alter(
         self, targets: Mapping[TopicPartition, Assignment], *, keep_factor: bool = False
     ) -> dict[TopicPartition, KafkaRefused | None]:
         self._reached()
-        changing = {
-            name
-            for name, target in targets.items()
-            if keep_factor and name in self.topics and self._changes(name, target)
-        }
-        refused = {name: _refusal(38, "The replication factor would change.") for name in changing}
-        return {**refused, **self._apply({name: each for name, each in targets.items() if name not in changing})}
+        return super().alter(targets, keep_factor=keep_factor)
 
     def cancel(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
         self._reached()
-        return self._apply(dict.fromkeys(partitions))
+        return super().cancel(partitions)
+
+    def elect_leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
+        self._reached()
+        return super().elect_leaders(partitions)
 
     def alter_unanswered(
         self, targets: Mapping[TopicPartition, Assignment], *, after_ticks: int, keep_factor: bool = False
@@ -257,18 +188,6 @@ class Simulator:
         del keep_factor
         self.late.append((self.now_ms + after_ticks * TICK_MS, dict(targets)))
         raise KafkaTimeout("The controller did not answer in 30 s; the change may have been made.")
-
-    def elect_leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KafkaRefused | None]:
-        self._reached()
-        answers: dict[TopicPartition, KafkaRefused | None] = {}
-        for name in partitions:
-            partition = self.topics.get(name)
-            preferred = None if partition is None else partition.replicas[0]
-            ok = partition is not None and preferred in partition.isr & self.alive
-            answers[name] = None if ok else _refusal(80, "The preferred leader was not available.")
-            if partition is not None and ok:
-                partition.leader = preferred
-        return answers
 
     def log_dirs(self, brokers: Collection[int]) -> dict[int, BrokerLogDirs]:
         self._reached()
@@ -309,7 +228,7 @@ class Simulator:
         if at[1] not in self.alive:
             return BrokerUnreachable(at[1], f"Broker {at[1]} cannot be reached.")
         if path not in self.disks.get(at[1], ()):
-            return _refusal(57, "The user-specified log directory is not found in the broker config.")
+            return refused(57, "The user-specified log directory is not found in the broker config.")
         self.named[at] = path
         return None
 
@@ -317,15 +236,6 @@ class Simulator:
     def log_dirs_failures(self) -> Mapping[int, str]:
         waited = "within 45 s (log_dirs_timeout_ms)"
         return {broker: f"Broker {broker} did not answer DescribeLogDirs {waited}." for broker in self.mute}
-
-    def directories(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, BrokerLogDirs]:
-        del timeout_s
-        return {
-            broker: replace(
-                dirs, replica_bytes={}, directories=tuple(replace(each, replica_bytes={}) for each in dirs.directories)
-            )
-            for broker, dirs in self.log_dirs(brokers).items()
-        }
 
     def log_sizes(self, held: Mapping[int, Collection[TopicPartition]]) -> dict[tuple[TopicPartition, int], int]:
         return {
@@ -380,25 +290,13 @@ class Simulator:
         self._reached()
         for topic in sorted(self.hidden & set(topics)):
             raise refusal_error(NOT_AUTHORIZED, None, f"reading the settings of {topic}")
-        defaults = {} if own_only else {"min.insync.replicas": "1", UNCLEAN: "false"}
-        known = {topic: {**defaults, **self.topic_settings[topic]} for topic in topics if topic in self.topic_settings}
-        return {topic: {name: of[name] for name in names if name in of} for topic, of in known.items()}
+        return super().topic_configs(topics, names, own_only=own_only)
 
     def broker_configs(
         self, brokers: Collection[int], names: Collection[str], *, own_only: bool = False
     ) -> dict[int, dict[str, str]]:
         self._reached()
-        defaults = {} if own_only else self.broker_defaults
-        known = {broker: {**defaults, **self.broker_settings[broker]} for broker in brokers if broker in self.alive}
-        return {broker: {name: of[name] for name in names if name in of} for broker, of in known.items()}
-
-    def broker_rates(self, brokers: Collection[int], keys: Collection[str]) -> dict[str, dict[int, BrokerRate]]:
-        own, shared = self.broker_configs(brokers, keys, own_only=True), self.broker_defaults
-        files = {broker: self.broker_files.get(broker, {}) for broker in own}
-        return {
-            key: {each: BrokerRate(of.get(key), shared.get(key), files[each].get(key)) for each, of in own.items()}
-            for key in keys
-        }
+        return super().broker_configs(brokers, names, own_only=own_only)
 
     def change_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
         self._reached()
@@ -406,17 +304,15 @@ class Simulator:
 
     def change_broker_configs(self, changes: Mapping[int, Sequence[ConfigChange]]) -> dict[int, ClusterError | None]:
         self._reached()
-        gone = {broker: BrokerUnreachable(broker, f"Broker {broker} does not answer.") for broker in changes}
-        able = self.broker_settings.keys() if self.changes_dead_brokers else self.alive
-        return {
-            broker: self._change(self.broker_settings[broker], several) if broker in able else gone[broker]
-            for broker, several in changes.items()
-        }
+        return super().change_broker_configs(changes)
+
+    def broker_rates(self, brokers: Collection[int], keys: Collection[str]) -> dict[str, dict[int, BrokerRate]]:
+        self._reached()
+        return super().broker_rates(brokers, keys)
 
     def change_default_broker_configs(self, changes: Sequence[ConfigChange]) -> KafkaRefused | None:
         self._reached()
-        self._change(self.broker_defaults, changes)
-        return None
+        return super().change_default_broker_configs(changes)
 
     def create_topic(
         self,
@@ -431,10 +327,10 @@ class Simulator:
         if topic in self.hidden:
             return refusal_error(NOT_AUTHORIZED, None, f"creating topic {topic}")
         if topic in self.topic_settings:
-            return _refusal(36, f"Topic '{topic}' already exists.")
-        known = sorted(self._listed() - self.cordoned)
+            return refused(36, f"Topic '{topic}' already exists.")
+        known = sorted(self._registered() - self.cordoned)
         if assignments is None and replication_factor > len(known):
-            return _refusal(38, f"Replication factor: {replication_factor} larger than brokers: {len(known)}.")
+            return refused(38, f"Replication factor: {replication_factor} larger than brokers: {len(known)}.")
         self.create(topic, assignments or self._placed(0, partitions, replication_factor, known), size=0)
         self.topic_settings[topic] = dict(settings or {})
         return None
@@ -447,15 +343,15 @@ class Simulator:
             return refusal_error(NOT_AUTHORIZED, None, f"adding partitions to topic {topic}")
         there = [each for name, each in self.topics.items() if name.topic == topic]
         factor = len(there[0].replicas)
-        known = sorted(self._listed() - self.cordoned)
+        known = sorted(self._registered() - self.cordoned)
         if len(known) < factor or any(len(each) != factor for each in assignments or ()):
-            return _refusal(38, "Unable to replicate the partitions.")
+            return refused(38, "Unable to replicate the partitions.")
         new = assignments or self._placed(len(there), count, factor, known)
         for number, replicas in enumerate(new, len(there)):
             isr = set(replicas) & self.alive
             partition = Replicated(replicas, there[0].topic_id, 0, isr, None, topic=topic, held=dict.fromkeys(isr, 0))
             self.topics[TopicPartition(topic, number)] = partition
-            self._elect(partition)
+            self.elect(partition)
         return None
 
     @staticmethod
@@ -470,57 +366,14 @@ class Simulator:
         if not (self.reachable and self.alive):
             raise ClusterUnreachable("No bootstrap server answers.")
 
-    def _listed(self) -> set[int]:
-        # KRaft goes on listing a dead broker, as fenced, until it is unregistered; ZooKeeper mode does not.
+    def _registered(self) -> set[int]:
         return set(self.racks) - self.unregistered if self.mode == "kraft" else set(self.alive)
 
-    def _brokers(self) -> dict[int, Broker]:
-        return {
-            each: Broker(each, "127.0.0.1", 9000 + each, self.racks[each], each not in self.alive)
-            for each in sorted(self._listed())
-        }
+    def listable(self) -> frozenset[int]:
+        return super().listable() - self.unregistered
 
-    def _apply(self, targets: Mapping[TopicPartition, Assignment | None]) -> dict[TopicPartition, KafkaRefused | None]:
-        return {
-            name: self._cancel_one(name) if target is None else self._alter_one(name, target)
-            for name, target in targets.items()
-        }
-
-    def _changes(self, name: TopicPartition, target: Assignment) -> bool:
-        return len(target) != len(self.topics[name].target)
-
-    def _alter_one(self, name: TopicPartition, target: Assignment) -> KafkaRefused | None:
-        partition = self.topics.get(name)
-        if partition is None:
-            return _refusal(3, f"Unable to find partition {name}.")
-        if not target or len(set(target)) < len(target) or not set(target) <= self.racks.keys() - self.unregistered:
-            return _refusal(39, "The manual partition assignment is not valid.")
-        original = partition.original
-        if self.mode == "zookeeper" and set(target) - set(original) - self.alive:
-            return _refusal(39, "Replica assignment has brokers that are not alive.")
-        wedges = partition.reassigning and set(target) == set(original) and bool(partition.adding)
-        if wedges and self.mode == "kraft":
-            partition.removing, partition.wedged = partition.adding, True
-            return None
-        self._drop(partition, set(partition.adding) - set(target))
-        partition.adding = tuple(broker for broker in target if broker not in original)
-        partition.removing = tuple(broker for broker in original if broker not in target)
-        partition.replicas = (*target, *partition.removing)
-        self._complete(partition)
-        return None
-
-    def _cancel_one(self, name: TopicPartition) -> KafkaRefused | None:
-        partition = self.topics.get(name)
-        if partition is None or not partition.reassigning:
-            return _refusal(85, "No partition reassignment is in progress.")
-        original = partition.original
-        if self.mode == "kraft" and not partition.isr & set(original):
-            return _refusal(39, "Unable to revert partition assignment: it would require an unclean leader election.")
-        self._drop(partition, set(partition.adding))
-        partition.replicas, partition.adding, partition.removing, partition.wedged = original, (), (), False
-        if partition.leader not in original:
-            self._elect(partition)
-        return None
+    def listed_brokers(self) -> dict[int, Broker]:
+        return {broker: each for broker, each in super().listed_brokers().items() if broker not in self.unregistered}
 
     def _copy(self) -> None:
         room = dict.fromkeys(self.alive, self.bandwidth)
@@ -539,33 +392,18 @@ class Simulator:
                     partition.isr.add(broker)
 
     def _is_throttled(self, name: TopicPartition, broker: int) -> bool:
-        listed = self.topic_settings[name.topic].get("follower.replication.throttled.replicas", "").split(",")
+        listed = self.topic_settings[name.topic].get(ThrottleSide.FOLLOWER.replicas_key, "").split(",")
         return f"{name.partition}:{broker}" in listed or "*" in listed
 
     def _rate(self, broker: int) -> int:
-        rate = {**self.broker_defaults, **self.broker_settings[broker]}.get("follower.replication.throttled.rate")
-        return self.bandwidth if rate is None else int(rate) * TICK_MS // 1000
+        rate = self.rate(broker, ThrottleSide.FOLLOWER)
+        return self.bandwidth if rate is None else rate * TICK_MS // 1000
 
-    def _complete(self, partition: Replicated) -> None:
-        copies = bool(partition.adding or partition.removing)
-        if partition.wedged or (copies and not set(partition.target) <= partition.isr & self.alive):
-            return
-        self._drop(partition, set(partition.removing))
-        partition.replicas, partition.adding, partition.removing = partition.target, (), ()
-        if partition.leader not in partition.replicas:
-            self._elect(partition)
-
-    def _drop(self, partition: Replicated, brokers: set[int]) -> None:
-        partition.isr -= brokers
-        partition.offline -= brokers
-        for broker in brokers:
-            partition.held.pop(broker, None)
-
-    def _elect(self, partition: Replicated) -> None:
-        able = [broker for broker in partition.replicas if broker in partition.isr & self.alive]
-        partition.leader = able[0] if able else None
+    def elect(self, partition: Replicated) -> None:
+        super().elect(partition)
         live = [broker for broker in partition.replicas if broker in self.alive - partition.offline]
-        if not able and live and self.topic_settings[partition.topic].get(UNCLEAN) == "true":
+        unclean = self.topic_settings[partition.topic].get(UNCLEAN) == "true"
+        if partition.leader is None and live and unclean:
             # The first live one leads, whatever it has, and the others delete what they have beyond that.
             partition.leader, partition.isr = live[0], {live[0]}
             partition.size = partition.held.get(live[0], 0)
@@ -576,26 +414,6 @@ class Simulator:
             return refusal_error(NOT_AUTHORIZED, None, f"changing the settings of {topic}")
         return self._change(self.topic_settings.get(topic), changes)
 
-    def _change(self, settings: dict[str, str] | None, changes: Sequence[ConfigChange]) -> KafkaRefused | None:
-        if settings is None:
-            return _refusal(3, "This server does not host this topic-partition.")
-        for change in changes:
-            there = [each for each in settings.get(change.name, "").split(",") if each]
-            entries = (change.value or "").split(",")
-            if change.op is ConfigOp.DELETE:
-                settings.pop(change.name, None)
-            elif change.op is ConfigOp.SET:
-                settings[change.name] = change.value or ""
-            elif change.op is ConfigOp.APPEND:
-                settings[change.name] = ",".join(there + [each for each in entries if each not in there])
-            else:
-                settings[change.name] = ",".join(each for each in there if each not in entries)
-        return None
-
 
 def _split(topics: Sequence[str]) -> list[tuple[str, str, str]]:
     return [topic.partition(":") for topic in topics]
-
-
-def _refusal(code: int, message: str) -> KafkaRefused:
-    return KafkaRefused(code, message, f"Kafka refused: {message}")

@@ -719,6 +719,11 @@ _PLAN_OUTPUT = (
     _THROTTLE,
     Arg(("--file",), help="Write the plan for `apply` to this file, and the way back beside it", metavar="FILE.json"),
     Arg(
+        ("--forecast",),
+        help="Simulate the plan: how long it takes, which broker it waits for, how full the disks get",
+        action="store_true",
+    ),
+    Arg(
         ("--folder",),
         help="Keep snapshot, plan and proof in this new folder: a path, or an address such as s3://bucket/plan",
         metavar="FOLDER",

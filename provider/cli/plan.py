@@ -47,6 +47,7 @@ from kafka_steward.execution.throttles.leftovers import read_external_rates
 from kafka_steward.execution.throttles.rates import ExternalRate, external_rates_message, stricter_rates
 from kafka_steward.execution.topics.pending import list_pending, target_replication_factors, unfillable_reason
 from kafka_steward.execution.watch.failure_detector import decide_outage
+from kafka_steward.forecast.forecast import Forecast, forecast_plan
 from kafka_steward.given_targets import CurrentPartition, TargetCheck
 from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal import paths
@@ -94,6 +95,7 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
     with _output_folder(given.folder) as folder:
         with call.open() as opened:
             settings, cluster_id = opened.settings, opened.cluster.cluster_id
+            zookeeper_mode, now_ms = opened.cluster.zookeeper_mode, opened.journal.now_ms()
             with _working("Reading the cluster"):
                 inputs = _read_inputs(call, opened, operation)
                 if not inputs.nothing:
@@ -124,8 +126,14 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
     print_error(*filter(None, [external_rates_message(stricter, settings.throttle, connection=connection)]))
     _print_held_moves(call, plan, restarts)
     files = _write_files(given.file, plan)
+    foreseen = None
+    if given.forecast:
+        with _working("Simulating the plan"):
+            foreseen = forecast_plan(plan, snapshot, settings, zookeeper_mode=zookeeper_mode, now_ms=now_ms)
     facts = {"cluster_id": cluster_id, "folder": given.folder, "files": files}
-    _print_plan(call, plan, snapshot, {**facts, "external_rates": [rate.to_json() for rate in stricter]}, stricter)
+    facts |= {"forecast": foreseen.to_json()} if foreseen else {}
+    facts |= {"external_rates": [rate.to_json() for rate in stricter]}
+    _print_plan(call, plan, facts, _plan_lines(plan, snapshot, stricter, foreseen))
     if files:
         _print_files(call, plan, snapshot, files, holders)
     return _judge_completeness(plan, snapshot)
@@ -387,9 +395,8 @@ def _report_nothing(call: CommandContext, operation: Operation, sentence: str) -
 def _print_plan(
     call: CommandContext,
     plan: PlanFolder,
-    snapshot: SnapshotFolder,
     facts: Mapping[str, Any],
-    stricter: Sequence[ExternalRate],
+    lines: Sequence[str],
 ) -> None:
     proof = plan.proof
     numbers = (
@@ -415,7 +422,7 @@ def _print_plan(
         "reassignment": json.loads(reassignment_json(plan.moves)),
         **facts,
     }
-    call.out.print_document(document, moves, _plan_lines(plan, snapshot, stricter))
+    call.out.print_document(document, moves, lines)
     print_error(_ENGINE, *([] if call.direct is None else [NO_JOURNAL]))
 
 
@@ -464,11 +471,14 @@ def _fault_of_the_way_back(plan: PlanFolder, snapshot: SnapshotFolder) -> str:
     return next(check.find_faults({move.topic_partition: move.before for move in plan.moves}), "")
 
 
-def _plan_lines(plan: PlanFolder, snapshot: SnapshotFolder, stricter: Sequence[ExternalRate]) -> list[str]:
+def _plan_lines(
+    plan: PlanFolder, snapshot: SnapshotFolder, stricter: Sequence[ExternalRate], foreseen: Forecast | None
+) -> list[str]:
     tables = plan_tables(plan, snapshot, shown=_SHOWN, stricter=stricter)
-    width = max(len(name) for name, _ in tables.costs)
+    named = [*tables.costs, *(foreseen.lines() if foreseen else ())]
+    width = max(len(name) for name, _ in named)
     lines = [f"plan {plan.digest[:12]}: {plan.proof.get('operation')}"]
-    lines += [f"  {name.ljust(width)}  {value}" for name, value in tables.costs]
+    lines += [f"  {name.ljust(width)}  {value}" for name, value in named]
     lines += ["", *Table(tuple(tables.broker_columns), list(tables.brokers)).lines()]
     lines += ["", *Table(tuple(tables.move_columns), list(tables.moves)).lines()] if tables.moves else []
     lines += [f"... and {counted(len(plan.moves) - _SHOWN, 'more move')}"] if len(plan.moves) > _SHOWN else []

@@ -1,6 +1,6 @@
 """The interface of a cluster for execution, and the context of execution, which holds it.
 
-`KafkaCluster` implements the interface, and so does the simulator of the tests.
+`KafkaCluster` implements the interface, and so does the simulated cluster of forecasts and tests.
 """
 
 from __future__ import annotations

@@ -131,13 +131,15 @@ def open_journal(
     host: str | None = None,
     zookeeper: ZooKeeperOptions | None = None,
     compare: bool = True,
+    clock: Callable[[], int] | None = None,
 ) -> Journal:
     """Open the journal of a cluster, and create or upgrade its tables.
 
     `url` is the SQLAlchemy URL of one of the `DATABASES`. `host` is this machine's name, by default the one that the
     operating system reports; a journal in a local database belongs to the first host that opens it. With `zookeeper`
     the documents of the KIPs are there, at the KIPs' paths; everything else is in the database. Both halves contain
-    the journal's id. Unless `compare` is False, the two ids are compared, and this host is recorded.
+    the journal's id. Unless `compare` is False, the two ids are compared, and this host is recorded. `clock` is a
+    simulated time, as in `open_database`.
 
     Raises SettingError for an unusable URL, JournalUnreachable when the database or ZooKeeper does not answer,
     WrongCluster when ZooKeeper belongs to another cluster, WrongJournal when rows and mailbox do not belong to one
@@ -152,7 +154,7 @@ def open_journal(
 
     opened = ExitStack()
     try:
-        database = open_database(url, cluster_id, host or platform.node())
+        database = open_database(url, cluster_id, host or platform.node(), clock)
         opened.callback(database.close)
         views = Views(database)
         state = StateTable(views)

@@ -78,6 +78,19 @@ def test_the_proof_is_printed_as_tables(scene: Scene, capsys: pytest.CaptureFixt
     assert "Nothing was submitted." in err
 
 
+def test_a_forecast_is_printed_with_the_proof(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    before = scene.replicas()
+    words = ("drain", "--brokers", "1", "--throttle", "3M")
+    assert "forecast" not in planned(scene, capsys, *words)
+    found = planned(scene, capsys, *words, "--forecast")["forecast"]
+    assert (found["seconds"] > 0, found["partial"], found["reason"]) == (True, False, "")
+    assert scene.call("plan", *words, "--forecast") == 0
+    out, err = capsys.readouterr()
+    assert re.search(r"^  forecast +about \d+ s$", out, re.MULTILINE)
+    assert "Simulating the plan." in err
+    assert (scene.replicas(), scene.journal.plans.latest(1)) == (before, [])
+
+
 def test_a_rate_of_others_at_a_replica_that_stays_out_of_sync_counts_from_the_plan_to_its_end(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:

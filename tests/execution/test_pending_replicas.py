@@ -190,8 +190,8 @@ def fenced(request: pytest.FixtureRequest) -> Simulator:
 class Older(Simulator):
     """Kafka before 4.0: it places replicas on fenced brokers, and does not list them (KIP-1073)."""
 
-    def _brokers(self) -> dict[int, Broker]:
-        return {broker: each for broker, each in super()._brokers().items() if not each.fenced}
+    def listed_brokers(self) -> dict[int, Broker]:
+        return {broker: each for broker, each in super().listed_brokers().items() if not each.fenced}
 
 
 @pytest.mark.parametrize("allowed", [False, True], ids=["off", "on"])

@@ -285,7 +285,7 @@ def test_a_stalled_move_can_be_waited_for_while_the_rest_goes_on() -> None:
         progress = world.step()
         assert not progress.stops
     assert world.states() == {"t-0": "submitted", "t-1": "completed"}
-    world.simulator._elect(world.simulator.topics[T0])
+    world.simulator.elect(world.simulator.topics[T0])
     assert world.run().status is PlanStatus.COMPLETED
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -55,8 +56,11 @@ def split_into_batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
 class Database:
     """The tables of one cluster. Thread-safe, and usable in a child process after a fork."""
 
-    def __init__(self, engine: sa.Engine, cluster_id: str, host: str) -> None:
+    def __init__(
+        self, engine: sa.Engine, cluster_id: str, host: str, clock_s: Callable[[], float] | None = None
+    ) -> None:
         self.engine = engine
+        self._clock_s = clock_s
         self.dialect = journal_dialect(engine.dialect)
         self.cluster_id = cluster_id
         self.host = host
@@ -65,6 +69,10 @@ class Database:
 
     def __repr__(self) -> str:
         return f"Database({mask_url(self.engine.url)!r}, {self.cluster_id!r})"
+
+    def clock_s(self) -> float:
+        """Return the time of a clock of this process, in seconds, which advances as the database's does."""
+        return time.monotonic() if self._clock_s is None else self._clock_s()
 
     @property
     def is_local(self) -> bool:
@@ -211,11 +219,16 @@ class Database:
             raise as_journal_error(self.engine, error) from error
 
 
-def open_database(url: str, cluster_id: str, host: str) -> Database:
-    """Open the database of a cluster, and upgrade its tables to this version. Raises the errors of `open_journal`."""
+def open_database(url: str, cluster_id: str, host: str, clock: Callable[[], int] | None = None) -> Database:
+    """Open the database of a cluster, and upgrade its tables to this version. Raises the errors of `open_journal`.
+
+    `clock`, in milliseconds since 1970, replaces the database's clock, for simulated time; only SQLite can do so.
+    """
     parsed, dialect = parse_url(url)
     engine = _create_engine(parsed, dialect)
     try:
+        if clock is not None:
+            dialect.replace_clock(engine, clock)
         _upgrade_tables(engine, dialect)
         if _database_kind(parsed).local:
             _bind_to_host(engine, dialect, host)
@@ -226,6 +239,8 @@ def open_database(url: str, cluster_id: str, host: str) -> Database:
     except JournalError:
         engine.dispose()
         raise
+    if clock is not None:
+        return Database(engine, cluster_id, host, lambda: clock() / 1000)
     return Database(engine, cluster_id, host)
 
 

@@ -103,6 +103,10 @@ class Dialect(ABC):
     #: The execution options by which SQLAlchemy begins transactions that only read.
     reading_options: ClassVar[Mapping[str, Any]] = {}
 
+    def replace_clock(self, engine: sa.Engine, clock: Callable[[], int]) -> None:  # noqa: ARG002
+        """Let `clock` be the database's, in milliseconds since 1970. Raises SettingError if it has no other."""
+        raise SettingError("The clock of this database cannot be replaced; use an SQLite file.")
+
     def with_driver(self, given: sa.URL) -> sa.URL:
         """Return a database URL with the journal's driver. Raises SettingError for a URL with another driver."""
         return given

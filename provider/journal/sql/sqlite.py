@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,16 @@ class Sqlite(Dialect):
     def create_reading_engine(self, url: sa.URL) -> sa.Engine:
         """Return an engine that does not change the file's journal mode."""
         return sa.create_engine(url)
+
+    def replace_clock(self, engine: sa.Engine, clock: Callable[[], int]) -> None:
+        """Let a clock in milliseconds be the database's, which then is not to outlive this process."""
+
+        def prepare(connection: Any, _record: object) -> None:
+            # An application's function hides SQLite's own one of that name.
+            connection.create_function("julianday", 1, lambda _: clock() / 86_400_000 + 2_440_587.5)
+            connection.execute("PRAGMA synchronous = OFF")
+
+        sa.event.listen(engine, "connect", prepare)
 
     def is_missing(self, url: sa.URL) -> bool:
         """Return whether the file does not exist. Raises SettingError for a database in memory."""

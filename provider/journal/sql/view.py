@@ -11,7 +11,6 @@ Quarantined documents and released throttles, which grow with the past, are in n
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -104,23 +103,23 @@ class Views(OneRead[View]):
         """Return the time of the database's clock."""
         view = self._view()
         if view is not None:
-            return view.now_ms(time.monotonic())
+            return view.now_ms(self.database.clock_s())
         with self.database.read_connection() as connection:
             return int(connection.execute(sa.select(now_ms())).scalar_one())
 
     def _is_usable(self, view: View) -> bool:
-        return view.is_valid(time.monotonic(), self.database.changes_here())
+        return view.is_valid(self.database.clock_s(), self.database.changes_here())
 
     def _open_view(self) -> View | None:
         """Read a view; None if there are too many rows for one."""
-        if time.monotonic() < self._crowded_until_s:
+        if self.database.clock_s() < self._crowded_until_s:
             return None
         # Taken before the statement: what this thread changes during it ends the view.
-        changes, read_s = self.database.changes_here(), time.monotonic()
+        changes, read_s = self.database.changes_here(), self.database.clock_s()
         with self.database.read_connection() as connection:
             answers = connection.execute(self._query).all()
         if len(answers) > MOST + 1:
-            self._crowded_until_s = time.monotonic() + _CROWDED_S
+            self._crowded_until_s = self.database.clock_s() + _CROWDED_S
             return None
         of: dict[str, list[Sequence[Any]]] = {"clock": [], "node": [], "state": [], "plan": []}
         for kind, *values in answers:
