@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations, product
 from typing import Any
 
@@ -102,6 +103,26 @@ def test_plans_whose_search_ends_at_its_limit_fit_and_say_so(
     assert left_open <= plan.proof["limited_by_room"]
     if left_open and unplaced(plan):
         assert f"place up to {len(unplaced(plan))} more partition" in plan.proof["gap_reason"]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("seed", range(200, 204))
+def test_a_search_that_ends_after_its_first_goal_breaks_no_rule(
+    monkeypatch: pytest.MonkeyPatch, seed: int, operation: str
+) -> None:
+    """What one partition alone can better is found without it."""
+    solve = room._Program.solve
+
+    def end_early(program: Any) -> room.Chosen | None:
+        if len(program.choices.size) == 1:
+            return solve(program)
+        program.choices = replace(program.choices, goals=(), leads=None)
+        found = solve(program)
+        return found and replace(found, proven=False)
+
+    monkeypatch.setattr(room._Program, "solve", end_early)
+    snapshot = random_case(seed, operation)
+    assert check(snapshot, planned(snapshot, operation)).problems == []
 
 
 def one_directory_each(seed: int, operation: str) -> SnapshotFolder:

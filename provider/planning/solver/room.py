@@ -143,6 +143,9 @@ def choose_within_room(choices: Choices, first: Callable[[], Bools], rooms: Room
         if int(choices.may.sum()) <= MAX_PAIRS:
             none = Chosen(choices.hold & choices.may, choices.may_stay)
             chosen = _Program(choices, rooms, rules.counted).solve() or none
+            if not chosen.proven:
+                counted = rules.counted & [each is not None and len(each) == 1 for each in rooms]
+                _Placed(choices, chosen).choose_each(_single_rooms(choices, rooms), counted)
         else:
             chosen = _choose_in_batches(choices, first(), rooms, rules.counted)
         rules.known[key] = chosen
@@ -183,6 +186,13 @@ class _Placed:
         if part is not None:
             self.chosen.on[rows], self.chosen.left[rows] = part.on, part.left
         self._count(rows, 1)
+        if len(rows) > 1 and not (part and part.proven):
+            self.choose_each(rooms, counted, rows)
+
+    def choose_each(self, rooms: Rooms, counted: Bools, rows: Ints | None = None) -> None:
+        """Choose again for each row alone: a search that ended at its limit may have left what one row can better."""
+        for row in range(len(self.choices.size)) if rows is None else rows.tolist():
+            self.choose(np.array([row]), rooms, counted)
 
     def _count(self, rows: Ints, sign: int) -> None:
         choices, on, hold = self.choices, self.chosen.on[rows], self.choices.hold[rows]
@@ -204,7 +214,7 @@ def _choose_in_batches(choices: Choices, on: Bools, rooms: Rooms, counted: Bools
         waits |= more
         chosen.on[more], chosen.left[more] = (choices.hold & choices.may)[more], choices.may_stay[more]
         placed = _Placed(choices, chosen)
-    single: Rooms = [each if each is None else (_one_room(each, choices.size),) for each in rooms]
+    single = _single_rooms(choices, rooms)
     # Large partitions first: they find a place only while much room is left.
     again = np.flatnonzero(waits)
     again = again[np.argsort(-choices.size[again], kind="stable")]
@@ -230,6 +240,11 @@ def _neighbours(placed: _Placed, row: int, rooms: Rooms, count: int) -> Ints:
     fresh = np.flatnonzero(on[:, broker] & ~choices.hold[:, broker])
     fresh = fresh[np.argsort(choices.size[fresh], kind="stable")][: count - 1]
     return np.unique([row, *fresh.tolist()])
+
+
+def _single_rooms(choices: Choices, rooms: Rooms) -> Rooms:
+    """Return the rooms as if each broker had one log directory."""
+    return [each if each is None else (_one_room(each, choices.size),) for each in rooms]
 
 
 def _one_room(directories: Sequence[int], sizes: Ints) -> int:
