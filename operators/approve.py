@@ -108,8 +108,9 @@ class ApprovePlanOperator(LinkedToPlan, ApprovalOperator):
 
     def execute(self, context: Context) -> Any:
         """Show the plan and wait for an answer; return at once if it is already approved or needs no approval."""
-        from kafka_steward.execution.plans.progress_reports import report_request
-        from kafka_steward.execution.plans.publishing import approval_exemption, refuse_invalid_plan
+        from kafka_steward.execution.plans.approval import approval_exemption
+        from kafka_steward.execution.plans.progress_rows import report_request
+        from kafka_steward.execution.plans.publishing import refuse_invalid_plan
         from kafka_steward.execution.throttles.leftovers import read_external_rates
         from kafka_steward.journal.records import Approval
 
@@ -210,12 +211,12 @@ class ApprovePlanOperator(LinkedToPlan, ApprovalOperator):
         return left or None
 
     def _record_approval(self, context: Context, yes: Approval) -> Approval:
-        from kafka_steward.execution.plans.publishing import approve_plan
+        from kafka_steward.execution.plans.approval import approve_plan
 
         return self._write_with_retry(context, lambda opened: approve_plan(opened.journal, yes, actor_of(context)))
 
     def _record_rejection(self, context: Context, no: Approval) -> NoReturn:
-        from kafka_steward.execution.plans.publishing import reject_plan
+        from kafka_steward.execution.plans.approval import reject_plan
 
         by, who = f"by {no.person}" if no.person else "as nobody answered", actor_of(context)
         self._write_with_retry(

@@ -172,7 +172,8 @@ class SubmitReassignmentOperator(PlanExecutionOperator):
         _, digest = parse_uri_and_digest(self.plan)
         # The first snapshot waits half a second after the first list; what reads the plan is imported meanwhile.
         opened.cluster.reassignments()
-        from kafka_steward.execution.plans.publishing import publish_plan, refuse_unapproved
+        from kafka_steward.execution.plans.approval import refuse_unapproved
+        from kafka_steward.execution.plans.publishing import publish_plan
 
         if digest and self.require_approval:
             refuse_unapproved(opened.journal, digest)

@@ -36,7 +36,7 @@ PURE = [
     ROOT / "provider" / "cluster" / "health.py",
     ROOT / "provider" / "cluster" / "configs.py",
     ROOT / "provider" / "cluster" / "metadata_freshness.py",
-    ROOT / "provider" / "document_api" / "request_rules.py",
+    ROOT / "provider" / "document_api" / "partition_rules.py",
     *((ROOT / "provider").joinpath(*module.split(".")[1:]).with_suffix(".py") for module in HELD),
 ]
 

@@ -28,6 +28,7 @@ from kafka_steward.document_api.document_plans import (
 from kafka_steward.document_api.external_guard import ExternalReassignmentGuard
 from kafka_steward.document_api.in_flight_tracking import record_unrecorded, sweep_external_records
 from kafka_steward.document_api.manual_chunks import ManualChunks
+from kafka_steward.document_api.partition_rules import ActiveReassignment
 from kafka_steward.document_api.request_documents import (
     RequestDocument,
     find_dequeued_partitions,
@@ -37,7 +38,6 @@ from kafka_steward.document_api.request_documents import (
     split_waiting,
 )
 from kafka_steward.document_api.request_intake import PartialCancel, RequestIntake, active_reassignments
-from kafka_steward.document_api.request_rules import ActiveReassignment
 from kafka_steward.errors import DocumentError, KafkaRefused, LockLost, VersionConflict
 from kafka_steward.execution.announcements import disabled_reason
 from kafka_steward.execution.cluster_queries import HIDDEN

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from kafka_steward.document_api.document_plans import DocumentPlans, blocked_reason, partitions_of_others
 from kafka_steward.document_api.manual_chunks import ManualChunks
+from kafka_steward.document_api.partition_rules import RequestedAssignment
 from kafka_steward.document_api.request_documents import RequestDocument, read_queue, read_requests, split_waiting
-from kafka_steward.document_api.request_rules import RequestedAssignment
 from kafka_steward.errors import DocumentError
 from kafka_steward.execution.announcements import DisabledReassignments, read_disabled
 from kafka_steward.execution.plans.rollback import find_unfinished_cancels

@@ -18,7 +18,7 @@ from typing import Any
 
 from kafka_steward.assignment import TopicPartition, counted
 from kafka_steward.document_api.document_plans import document_id_of
-from kafka_steward.document_api.request_rules import RequestedAssignment
+from kafka_steward.document_api.partition_rules import RequestedAssignment
 from kafka_steward.errors import DocumentError, JournalError, JournalUnreachable, RequestError
 from kafka_steward.execution.moves.states import OPEN
 from kafka_steward.journal import paths

@@ -20,14 +20,14 @@ from itertools import groupby
 from kafka_steward.assignment import Assignment, Move, MoveReason, TopicPartition, counted
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.document_api.document_plans import DocumentPlans, publish_document_plan
-from kafka_steward.document_api.request_documents import RequestDocument, mark_accepted
-from kafka_steward.document_api.request_rules import (
+from kafka_steward.document_api.partition_rules import (
     ActiveReassignment,
     ClusterView,
     RequestDecision,
     RequestOutcome,
     decide_requests,
 )
+from kafka_steward.document_api.request_documents import RequestDocument, mark_accepted
 from kafka_steward.errors import ClusterError
 from kafka_steward.execution.cluster_queries import HIDDEN, cordoned_brokers, readable_topic_configs, with_hidden_topics
 from kafka_steward.execution.effects import AuditedCalls

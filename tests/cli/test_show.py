@@ -22,7 +22,7 @@ from kafka_steward.cli.manage import overall_exit, partition_statuses
 from kafka_steward.cli.show import late_step_lines
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.execution.cluster_queries import HIDDEN
-from kafka_steward.execution.plans.progress_reports import proof_summary, report_publication
+from kafka_steward.execution.plans.progress_rows import proof_summary, report_publication
 from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext

@@ -15,14 +15,9 @@ from kafka_steward.errors import PlanError, SlotTaken
 from kafka_steward.execution.failures.records import FAILED_LOG_DIRS, FAILURES
 from kafka_steward.execution.failures.rules import EndedHeal, Failure
 from kafka_steward.execution.moves.states import HoldReason
+from kafka_steward.execution.plans.approval import approval_exemption, approve_plan, refuse_unapproved, reject_plan
 from kafka_steward.execution.plans.lifecycle import abandon_plan, request_cancel, resume_plan
-from kafka_steward.execution.plans.publishing import (
-    approval_exemption,
-    approve_plan,
-    publish_plan,
-    refuse_unapproved,
-    reject_plan,
-)
+from kafka_steward.execution.plans.publishing import publish_plan
 from kafka_steward.execution.plans.resolution import resolve_plan
 from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.plans.slot import (

@@ -15,9 +15,9 @@ from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.document_api.external_guard import DISABLE_OBSERVED
 from kafka_steward.document_api.request_documents import queue_add
 from kafka_steward.execution.announcements import announce_restart, disable_reassignment, enable_reassignment
+from kafka_steward.execution.plans.approval import approve_plan
 from kafka_steward.execution.plans.cancel import cancel_everything
 from kafka_steward.execution.plans.lifecycle import change_plan_throttle, request_cancel
-from kafka_steward.execution.plans.publishing import approve_plan
 from kafka_steward.execution.watch.failure_detector import FailureDetector
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import CancelRequest

@@ -10,9 +10,9 @@ import pytest
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.execution.effects import elect_preferred_leaders
 from kafka_steward.execution.plans import cancel as cancel_signal
+from kafka_steward.execution.plans.approval import approve_plan, reject_plan
 from kafka_steward.execution.plans.cancel import consume_cancel_signal, send_cancel_signal
 from kafka_steward.execution.plans.lifecycle import abandon_plan, change_plan_throttle, request_cancel, resume_plan
-from kafka_steward.execution.plans.publishing import approve_plan, reject_plan
 from kafka_steward.execution.plans.slot import claim_slot, release_slot
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number

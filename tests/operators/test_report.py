@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 from kafka_steward.assignment import Move, MoveReason, TopicPartition
 from kafka_steward.cluster.state import Broker, Partition, Snapshot
 from kafka_steward.execution.plans.lifecycle import abandon_plan, request_cancel
-from kafka_steward.execution.plans.progress_reports import report_publication
+from kafka_steward.execution.plans.progress_rows import report_publication
 from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.plans.snapshot import take_snapshot
 from kafka_steward.execution.ports import ClusterContext

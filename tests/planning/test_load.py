@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_steward.assignment import TopicPartition
-from kafka_steward.execution.plans.progress_reports import proof_summary
+from kafka_steward.execution.plans.progress_rows import proof_summary
 from kafka_steward.execution.plans.summary import plan_tables
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import SnapshotFolder, snapshot_digest

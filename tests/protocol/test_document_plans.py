@@ -10,9 +10,9 @@ import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api.document_plans import DocumentPlans, blocked_reason, publish_document_plan
+from kafka_steward.document_api.partition_rules import ActiveReassignment
 from kafka_steward.document_api.request_documents import read_requests
 from kafka_steward.document_api.request_intake import PartialCancel, RequestIntake, active_reassignments
-from kafka_steward.document_api.request_rules import ActiveReassignment
 from kafka_steward.errors import ClusterUnreachable, LockLost
 from kafka_steward.execution.moves.in_flight import record_external_in_flight
 from kafka_steward.journal import paths

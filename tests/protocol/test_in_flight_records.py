@@ -15,7 +15,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.document_api.controller import track_legacy_reassignments
 from kafka_steward.document_api.in_flight_tracking import record_unrecorded, sweep_external_records
-from kafka_steward.document_api.request_rules import ActiveReassignment
+from kafka_steward.document_api.partition_rules import ActiveReassignment
 from kafka_steward.errors import SettingError
 from kafka_steward.execution.moves.in_flight import list_in_flight, retarget_in_flight
 from kafka_steward.execution.plans.znode_submission import MAX_ZNODE_BYTES, ZnodeReassignmentClient

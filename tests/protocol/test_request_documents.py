@@ -13,6 +13,7 @@ from kafka_steward.assignment import TopicPartition
 from kafka_steward.document_api import request_documents
 from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.document_api.manual_chunks import ManualChunks
+from kafka_steward.document_api.partition_rules import RequestedAssignment
 from kafka_steward.document_api.request_documents import (
     mark_accepted,
     named_directories,
@@ -22,7 +23,6 @@ from kafka_steward.document_api.request_documents import (
     request_add,
     request_remove,
 )
-from kafka_steward.document_api.request_rules import RequestedAssignment
 from kafka_steward.errors import JournalError, RequestError
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Actor

@@ -1,81 +1,32 @@
-"""Publication of a plan: validate it, check its approval, write it to the journal, and acquire the plan slot.
-
-An approval is bound to the plan's digest. Some plans need none: `approval_exemption` says which and why.
-"""
+"""Publication of a plan: validate it, check its approval, write it to the journal, and acquire the plan slot."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_steward.assignment import Move, Operation, counted
+from kafka_steward.assignment import Operation, counted
 from kafka_steward.commands import command_line
 from kafka_steward.errors import PlanError
 from kafka_steward.execution.demotions import record_plan_of_demotions
 from kafka_steward.execution.failures.records import LATEST_PLANS, delete_entry, read_failures, read_log_dir_failures
 from kafka_steward.execution.failures.rules import build_view
-from kafka_steward.execution.plans.lifecycle import abandon_plan, record_request
-from kafka_steward.execution.plans.progress_reports import report_publication
+from kafka_steward.execution.plans.approval import refuse_unapproved
+from kafka_steward.execution.plans.lifecycle import abandon_plan
+from kafka_steward.execution.plans.progress_rows import report_publication
 from kafka_steward.execution.plans.slot import claim_slot, refuse_taken_slot
 from kafka_steward.execution.plans.summary import partitions_in_need
 from kafka_steward.execution.ports import ClusterContext, ClusterPort
 from kafka_steward.journal import paths
-from kafka_steward.journal.audit import Action, Actor, AuditRecord, event_number
+from kafka_steward.journal.audit import Action, Actor, AuditRecord
 from kafka_steward.journal.mailbox import delete_one, read_one
-from kafka_steward.journal.records import Approval, MoveState, PlanRecord
+from kafka_steward.journal.records import MoveState, PlanRecord
 from kafka_steward.journal.store import Journal
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
-
-
-def approval_exemption(moves: Sequence[Move], *, unattended: bool, approve_above: int | None) -> str:
-    """Return the reason why a plan needs no manual approval; empty when it needs one. Pure.
-
-    Only the plan of an unattended run may be exempt. Its moves must copy at most `approve_above` bytes, and the size of
-    each move that copies data must be known. If `approve_above` is None, approval is always required.
-    """
-    if not unattended or approve_above is None:
-        return ""
-    sizes = [move.size_bytes for move in moves for _ in move.adding]
-    copied = sum(size or 0 for size in sizes)
-    if None in sizes or copied > approve_above:
-        return ""
-    return f"a scheduled run moves {copied} bytes; approval is required above {approve_above}"
-
-
-def approve_plan(journal: Journal, approval: Approval, who: Actor) -> Approval:
-    """Store an approval, unless the plan has one, and return the stored one. Raises JournalError."""
-    who = replace(who, person=approval.person)
-    reason = f"approved{f': {approval.reason}' if approval.reason else ''}"
-    _record_answer(journal, AuditRecord(Action.APPROVE, reason, plan=approval.plan, after=asdict(approval), who=who))
-    journal.plans.approve(approval)
-    return refuse_unapproved(journal, approval.plan)
-
-
-def reject_plan(journal: Journal, plan: str, who: Actor, *, person: str | None, reason: str) -> None:
-    """Record that a plan was rejected, by a person or because nobody answered. Raises JournalError."""
-    who = replace(who, person=person)
-    _record_answer(journal, AuditRecord(Action.REJECT, f"rejected: {reason}", plan=plan, who=who))
-    journal.plans.reject(plan, person=person, reason=reason)
-
-
-def _record_answer(journal: Journal, entry: AuditRecord) -> None:
-    # A task that repeats an answer repeats the same answer of the same person, whatever it still has to write.
-    record_request(journal, replace(entry, attempt=event_number()), has_effect=False)
-
-
-def refuse_unapproved(journal: Journal, digest: str) -> Approval:
-    """Return the approval of the plan with this digest. Raises PlanError if there is none."""
-    approval = journal.plans.approval(digest)
-    if approval is None:
-        raise PlanError(
-            f"Plan {digest[:12]} was not submitted: it is not approved. Approve it in its run, or make and approve a "
-            "new plan; an approval applies to one digest only."
-        )
-    return approval
 
 
 def publish_plan(

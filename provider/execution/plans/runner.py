@@ -45,7 +45,7 @@ from kafka_steward.execution.moves.states import OPEN, HoldReason, was_cancelled
 from kafka_steward.execution.moves.step import Step, StepMemory, StepResult
 from kafka_steward.execution.plans.cancel import consume_cancel_signal
 from kafka_steward.execution.plans.lifecycle import completion_of, end_plan, purge_old_plans, resume_plan
-from kafka_steward.execution.plans.progress_reports import ProgressRecorder
+from kafka_steward.execution.plans.progress_rows import ProgressRecorder
 from kafka_steward.execution.plans.rollback import (
     describe_cancel_outcome,
     is_rollback_unfinished,

@@ -461,6 +461,7 @@ class ThrottleLeases:
 
         A change that a killed process intended and this one makes is one row, unless the rate was changed in between.
         """
+        # It only numbers the rows of the audit trail: what Kafka gets is decided by the leases.
         written = self._journal.audit.rows(plan=self._plan, action=action) if changes else []
         newest = {row.entry.broker: row for row in written if row.entry.topic is None}
         attempts = {

@@ -1,4 +1,4 @@
-"""The progress and the proof of a plan as the page shows them: written to the journal, and never read by a step."""
+"""The rows with the progress and the proof of a plan, for the page: written to the journal, never read by a step."""
 
 from __future__ import annotations
 

@@ -13,6 +13,14 @@ from hypothesis import strategies as st
 from kafka_steward.assignment import Assignment, Move, TopicPartition
 from kafka_steward.cluster.state import Partition, Snapshot
 from kafka_steward.document_api.document_status import WaitingDocument, read_document_status
+from kafka_steward.document_api.partition_rules import (
+    ActiveReassignment,
+    ClusterView,
+    RequestDecision,
+    RequestedAssignment,
+    RequestOutcome,
+    decide_requests,
+)
 from kafka_steward.document_api.request_documents import (
     parse_reassignment_text,
     queue_add,
@@ -20,14 +28,6 @@ from kafka_steward.document_api.request_documents import (
     queue_remove,
     request_add,
     request_remove,
-)
-from kafka_steward.document_api.request_rules import (
-    ActiveReassignment,
-    ClusterView,
-    RequestDecision,
-    RequestedAssignment,
-    RequestOutcome,
-    decide_requests,
 )
 from kafka_steward.document_api.request_status import (
     AuditedRequest,

@@ -1,4 +1,4 @@
-"""Request rules: each requested partition is moved, superseded, skipped or refused. Pure (KIP-236).
+"""Partition rules: each requested partition is moved, superseded, skipped or refused. Pure (KIP-236).
 
 Requests are evaluated in the order in which they were created. A partition can be requested by two routes: KIP-236's
 requests, and the legacy znode `/admin/reassign_partitions`, whose reassignments carry `legacy`. The route that came

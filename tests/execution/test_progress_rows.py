@@ -19,7 +19,7 @@ from kafka_steward.errors import JournalError, JournalUnreachable, LockLost
 from kafka_steward.execution.announcements import enable_reassignment
 from kafka_steward.execution.moves.concurrency import Pressure
 from kafka_steward.execution.moves.states import Held, HoldReason
-from kafka_steward.execution.plans.progress_reports import (
+from kafka_steward.execution.plans.progress_rows import (
     EVERY_S,
     ProgressRecorder,
     progress_report,
