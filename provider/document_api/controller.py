@@ -176,8 +176,9 @@ class DocumentController:
         """Delete stale in-flight records before requests are read: none of them may keep a request from starting."""
         sweep_external_records(self._cluster, self._journal)
 
-    def _record_reassignments(self, _: PollResult) -> None:
-        record_unrecorded(self._cluster, self._journal, [*self._plans.requested, *self._plans.others])
+    def _record_reassignments(self, result: PollResult) -> None:
+        plans = [*self._plans.requested, *self._plans.others]
+        result.sentences += record_unrecorded(self._cluster, self._journal, plans, self._who)
 
     def _consume_cancel_signal(self, result: PollResult) -> None:
         if read_one(self._journal.mailbox, paths.CANCEL_IN_PROGRESS) is None:

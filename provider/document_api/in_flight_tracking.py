@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from kafka_steward.assignment import Move, TopicPartition
+from kafka_steward.assignment import Move, TopicPartition, counted
 from kafka_steward.cluster.state import Reassignment
 from kafka_steward.errors import DocumentError
 from kafka_steward.execution.moves.in_flight import (
@@ -22,11 +22,16 @@ from kafka_steward.execution.moves.in_flight import (
 )
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action, Actor, AuditRecord
+from kafka_steward.journal.document import sanitize_text
 from kafka_steward.journal.kip_documents import InFlight, Request
 from kafka_steward.journal.listing import ListedDocument
-from kafka_steward.journal.mailbox import read_one
+from kafka_steward.journal.mailbox import Node, read_one
 from kafka_steward.journal.records import IN_FLIGHT, MoveState, PlanRecord
 from kafka_steward.journal.store import Journal
+
+#: Characters that the audit trail keeps of a record that somebody changed, and the paths that it names.
+_TEXT, _NAMED = 1_000, 20
 
 
 def sweep_external_records(cluster: ClusterPort, journal: Journal) -> None:
@@ -44,23 +49,23 @@ def sweep_external_records(cluster: ClusterPort, journal: Journal) -> None:
     delete_in_flight(journal.mailbox, None, [name for name in ended if name.topic not in snapshot.hidden])
 
 
-def record_unrecorded(cluster: ClusterPort, journal: Journal, plans: Sequence[PlanRecord]) -> None:
+def record_unrecorded(cluster: ClusterPort, journal: Journal, plans: Sequence[PlanRecord], who: Actor) -> list[str]:
     """Record each reassignment in flight that has no record, or whose record says something else.
 
-    `plans` are the unfinished plans: what one of them has in flight gets the record that the plan would write.
-    Raises ClusterError, JournalError.
+    `plans` are the unfinished plans: what one of them has in flight gets the record that the plan would write. Returns
+    a message if somebody had changed such a record. Raises ClusterError, JournalError.
     """
     listed = cluster.reassignments()
     recorded = {TopicPartition(*entry.key): entry for entry in IN_FLIGHT.list_valid(journal.mailbox)}
     changed = [name for name, partition in listed.items() if _may_differ(recorded.get(name), partition)]
     if not changed:
-        return
+        return []
     ours = _submitted_moves(journal, plans, changed)
     moved = {move.topic_partition for moves in ours.values() for move in moves}
     for plan, moves in ours.items():
         record_in_flight(journal.mailbox, plan, [move for move in moves if move.topic_partition not in recorded])
     known = [recorded[name] for name in moved & recorded.keys()]
-    repair_in_flight(
+    repaired = repair_in_flight(
         journal.mailbox,
         ours,
         [plan.digest for plan in plans if plan.legacy],
@@ -80,6 +85,21 @@ def record_unrecorded(cluster: ClusterPort, journal: Journal, plans: Sequence[Pl
             if each is not None and name not in recorded
         },
     )
+    return _record_repairs(journal, repaired, who)
+
+
+def _record_repairs(journal: Journal, repaired: Sequence[Node], who: Actor) -> list[str]:
+    """Record which in-flight records of plans were repaired, and what somebody had written into the first of them.
+
+    One row for a poll: a client that goes on to change them must not fill the audit trail.
+    """
+    if not repaired:
+        return []
+    more = f"; so were {counted(len(repaired) - 1, 'more record')}" if len(repaired) > 1 else ""
+    sentence = f"{repaired[0].path} was changed by somebody else, and says again what its plan does{more}."
+    before, named = sanitize_text(repaired[0].data, _TEXT), [node.path for node in repaired[:_NAMED]]
+    journal.audit.record(AuditRecord(Action.REPAIR, sentence, before=before, after=named, who=who))
+    return [sentence]
 
 
 def _may_differ(entry: ListedDocument[InFlight] | None, shown: Reassignment) -> bool:

@@ -21,6 +21,7 @@ from kafka_steward.execution.moves.in_flight import list_in_flight, retarget_in_
 from kafka_steward.execution.plans.znode_submission import MAX_ZNODE_BYTES, ZnodeReassignmentClient
 from kafka_steward.hooks.steward import StewardHook
 from kafka_steward.journal import paths
+from kafka_steward.journal.audit import Action
 from kafka_steward.journal.kip_documents import InFlight
 from kafka_steward.journal.mailbox import read_one
 from tests.airflow_home import Connect
@@ -28,6 +29,7 @@ from tests.documents import change_document, create_document, delete_document
 from tests.present import present
 from tests.protocol.simulated_watch import Yard, document, partition
 from tests.rings import tried
+from tests.simulated_plan import WHO
 
 T0, T1 = partition("t-0"), partition("t-1")
 #: Where each step may send a partition.
@@ -144,9 +146,14 @@ def test_a_record_of_a_plan_that_somebody_changed_says_again_what_the_plan_does(
     yard.ask("t-0 23")
     yard.look()
     noted = present(yard.record("t-0"))
-    change_document(yard.journal.mailbox, paths.reassignment(T0), replace(noted, **changes).to_json())
-    yard.look()
+    text = replace(noted, **changes).to_json()
+    change_document(yard.journal.mailbox, paths.reassignment(T0), text)
+    sentence = f"{paths.reassignment(T0)} was changed by somebody else, and says again what its plan does."
+    assert sentence in yard.look().sentences
     assert yard.record("t-0") == noted
+    assert sentence not in yard.look().sentences
+    (repair,) = (row.entry for row in yard.journal.audit.rows(action=Action.REPAIR))
+    assert (repair.reason, repair.before, repair.after) == (sentence, text, [paths.reassignment(T0)])
     yard.simulator.bandwidth = 1000
     yard.run()
     assert (yard.record("t-0"), yard.replicas("t-0")) == (None, (2, 3))
@@ -158,7 +165,7 @@ def test_a_record_that_a_request_has_taken_over_stays_the_requests(yard: Yard) -
     yard.look()
     request = yard.ask("t-0 45").path
     retarget_in_flight(yard.journal.mailbox, request, {T0: (4, 5)})
-    record_unrecorded(yard.simulator, yard.journal, yard.journal.plans.unfinished())
+    assert record_unrecorded(yard.simulator, yard.journal, yard.journal.plans.unfinished(), WHO) == []
     assert present(yard.record("t-0")).plan == request
 
 

@@ -39,10 +39,10 @@ def record_in_flight(mailbox: Mailbox, plan: str, moves: Sequence[Move]) -> None
 
 def repair_in_flight(
     mailbox: Mailbox, moves: Mapping[str, Sequence[Move]], legacy: Collection[str] = (), *, seen: Collection[Node]
-) -> None:
-    """Write the records of submitted moves, by plan, as their plans do; `seen` are those that say something else.
+) -> list[Node]:
+    """Write the records of submitted moves, by plan, as their plans do; `seen` are those that may say something else.
 
-    The plans in `legacy` were requested through the legacy znode.
+    The plans in `legacy` were requested through the legacy znode. Returns the repaired records as they were before.
     """
     wanted = {
         paths.reassignment(move.topic_partition): InFlight(
@@ -52,7 +52,8 @@ def repair_in_flight(
         for move in of_plan
     }
     differing = [node for node in seen if node.path in wanted and node.data != wanted[node.path]]
-    mailbox.put({node.path: wanted[node.path] for node in differing}, differing)
+    written = mailbox.put({node.path: wanted[node.path] for node in differing}, differing)
+    return [node for node in differing if node.path in written]
 
 
 def retarget_in_flight(mailbox: Mailbox, source: str, targets: Mapping[TopicPartition, Assignment]) -> None:
