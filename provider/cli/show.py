@@ -327,7 +327,7 @@ def _lines_of_others(facts: Mapping[str, Any]) -> list[str]:
         *([f"dead brokers hold replicas: {'; '.join(held)}"] if held else []),
         *(
             f"in quarantine: {newest['path']}, in row {newest['row']} of {QUARANTINE.name} in the journal's table "
-            f"steward_state{more}: {newest['reason']}"
+            f"steward_state{more}: {newest['reason']} It has no effect: correct what wrote it, and write it again."
             for newest in aside["newest"][:1]
         ),
     ]

@@ -236,6 +236,7 @@ def test_status_names_the_newest_document_in_quarantine(scene: Scene, capsys: py
     (line,) = quarantined()
     assert line.startswith(f"in quarantine: {paths.FAILED_BROKERS}/y, in row ")
     assert "steward_state (and 1 before it): " in line
+    assert line.endswith(" It has no effect: correct what wrote it, and write it again.")
     scene.call("status", "--output", "json")
     aside = json.loads(capsys.readouterr().out)["documents_in_quarantine"]
     names = [each["path"].rpartition("/")[2] for each in aside["newest"]]
