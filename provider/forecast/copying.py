@@ -270,10 +270,11 @@ class TimedCluster(SimulatedCluster):
         value = self.topic_settings[name.topic].get(side.replicas_key)
         if not value:
             return False
-        known = self._lists.get(f"{side}/{name.topic}")
-        if known is None or known[0] is not value:
-            known = self._lists[f"{side}/{name.topic}"] = (value, frozenset(parse_list(value)))
-        return f"{name.partition}:{broker}" in known[1] or ALL in known[1]
+        text, entries = self._lists.get(f"{side}/{name.topic}", ("", frozenset[str]()))
+        if text is not value:
+            entries = frozenset(parse_list(value))
+            self._lists[f"{side}/{name.topic}"] = value, entries
+        return f"{name.partition}:{broker}" in entries or ALL in entries
 
     def _note_bottleneck(self) -> None:
         """Continue the last phase, or begin one with the broker that has most left to receive."""

@@ -110,7 +110,7 @@ def forecast_plan(
         return Forecast(None, reason=_NO_RATE)
     whole = _simulate(world, most_steps)
     volumes = sorted(whole.cluster.volumes.items())
-    found = Forecast(
+    forecast = Forecast(
         whole.seconds,
         phases=tuple(whole.cluster.phases),
         disks={broker: volume.peak / volume.total for broker, volume in volumes if volume.total},
@@ -119,11 +119,11 @@ def forecast_plan(
         reason=whole.reason,
     )
     if whole.seconds is None or whole.partial:
-        return found
+        return forecast
     cancelled = _simulate(world, most_steps, cancel_after_s=whole.seconds / 2)
     if cancelled.seconds is None or cancelled.partial:
-        return found
-    return replace(found, cancel_seconds=cancelled.seconds - whole.seconds / 2)
+        return forecast
+    return replace(forecast, cancel_seconds=cancelled.seconds - whole.seconds / 2)
 
 
 _NO_RATE = (

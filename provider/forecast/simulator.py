@@ -92,15 +92,15 @@ class SimulatedCluster:
         partitions = {
             name: Partition(
                 *name,
-                each.replicas,
-                frozenset(each.isr),
-                each.leader,
-                each.topic_id,
-                each.adding,
-                each.removing,
-                offline=frozenset(each.offline | (set(each.replicas) - self.alive)),
+                partition.replicas,
+                frozenset(partition.isr),
+                partition.leader,
+                partition.topic_id,
+                partition.adding,
+                partition.removing,
+                offline=frozenset(partition.offline | (set(partition.replicas) - self.alive)),
             )
-            for name, each in sorted(self.topics.items())
+            for name, partition in sorted(self.topics.items())
             if topics is None or name.topic in topics
         }
         return Snapshot(self.cluster_id, self.now_ms, self.listed_brokers(), partitions)
@@ -114,7 +114,7 @@ class SimulatedCluster:
         return False
 
     def live_brokers(self) -> dict[int, Broker]:
-        return {broker: each for broker, each in self.listed_brokers().items() if not each.fenced}
+        return {broker: entry for broker, entry in self.listed_brokers().items() if not entry.fenced}
 
     def live_views(self, brokers: Collection[int], *, timeout_s: float = 2.0) -> dict[int, frozenset[int]]:
         del timeout_s  # nobody hangs here
@@ -122,9 +122,9 @@ class SimulatedCluster:
 
     def reassignments(self) -> dict[TopicPartition, Reassignment]:
         return {
-            name: Reassignment(each.replicas, each.adding, each.removing)
-            for name, each in self.unfinished()
-            if each.reassigning
+            name: Reassignment(partition.replicas, partition.adding, partition.removing)
+            for name, partition in self.unfinished()
+            if partition.reassigning
         }
 
     def alter(
@@ -162,13 +162,13 @@ class SimulatedCluster:
         return answers
 
     def log_dirs(self, brokers: Collection[int]) -> dict[int, BrokerLogDirs]:
-        found = {}
+        answers = {}
         for broker in self.alive & set(brokers):
-            held = {name: each.held[broker] for name, each in self.topics.items() if broker in each.held}
+            held = {name: partition.held[broker] for name, partition in self.topics.items() if broker in partition.held}
             free = self.disk_bytes - sum(held.values())
             volume = Directory("/disk-1", held, len(held), self.disk_bytes, free)
-            found[broker] = BrokerLogDirs(held, self.disk_bytes, free, (volume,))
-        return found
+            answers[broker] = BrokerLogDirs(held, self.disk_bytes, free, (volume,))
+        return answers
 
     @property
     def log_dirs_failures(self) -> Mapping[int, str]:
@@ -178,7 +178,9 @@ class SimulatedCluster:
         del timeout_s
         return {
             broker: replace(
-                dirs, replica_bytes={}, directories=tuple(replace(each, replica_bytes={}) for each in dirs.directories)
+                dirs,
+                replica_bytes={},
+                directories=tuple(replace(one, replica_bytes={}) for one in dirs.directories),
             )
             for broker, dirs in self.log_dirs(brokers).items()
         }
@@ -205,21 +207,23 @@ class SimulatedCluster:
         self, topics: Collection[str], names: Collection[str], *, own_only: bool = False
     ) -> dict[str, dict[str, str]]:
         defaults = {} if own_only else {"min.insync.replicas": "1", UNCLEAN: "false"}
-        known = {topic: {**defaults, **self.topic_settings[topic]} for topic in topics if topic in self.topic_settings}
-        return {topic: {name: of[name] for name in names if name in of} for topic, of in known.items()}
+        values = {topic: {**defaults, **self.topic_settings[topic]} for topic in topics if topic in self.topic_settings}
+        return {topic: {name: of[name] for name in names if name in of} for topic, of in values.items()}
 
     def broker_configs(
         self, brokers: Collection[int], names: Collection[str], *, own_only: bool = False
     ) -> dict[int, dict[str, str]]:
         defaults = {} if own_only else self.broker_defaults
-        known = {broker: {**defaults, **self.broker_settings[broker]} for broker in brokers if broker in self.alive}
-        return {broker: {name: of[name] for name in names if name in of} for broker, of in known.items()}
+        values = {broker: {**defaults, **self.broker_settings[broker]} for broker in brokers if broker in self.alive}
+        return {broker: {name: of[name] for name in names if name in of} for broker, of in values.items()}
 
     def broker_rates(self, brokers: Collection[int], keys: Collection[str]) -> dict[str, dict[int, BrokerRate]]:
         own, shared = self.broker_configs(brokers, keys, own_only=True), self.broker_defaults
         files = {broker: self.broker_files.get(broker, {}) for broker in own}
         return {
-            key: {each: BrokerRate(of.get(key), shared.get(key), files[each].get(key)) for each, of in own.items()}
+            key: {
+                broker: BrokerRate(of.get(key), shared.get(key), files[broker].get(key)) for broker, of in own.items()
+            }
             for key in keys
         }
 
@@ -249,8 +253,8 @@ class SimulatedCluster:
         # KRaft lists a dead broker, as fenced; ZooKeeper mode does not.
         listed = self.racks if self.mode == "kraft" else self.alive
         return {
-            each: Broker(each, "127.0.0.1", 9000 + each, self.racks[each], each not in self.alive)
-            for each in sorted(listed)
+            broker: Broker(broker, "127.0.0.1", 9000 + broker, self.racks[broker], broker not in self.alive)
+            for broker in sorted(listed)
         }
 
     def rate(self, broker: int, side: ThrottleSide) -> int | None:
@@ -331,16 +335,16 @@ class SimulatedCluster:
         if settings is None:
             return refused(_UNKNOWN_PARTITION, "This server does not host this topic-partition.")
         for change in changes:
-            there = [each for each in settings.get(change.name, "").split(",") if each]
+            there = [entry for entry in settings.get(change.name, "").split(",") if entry]
             entries = (change.value or "").split(",")
             if change.op is ConfigOp.DELETE:
                 settings.pop(change.name, None)
             elif change.op is ConfigOp.SET:
                 settings[change.name] = change.value or ""
             elif change.op is ConfigOp.APPEND:
-                settings[change.name] = ",".join(there + [each for each in entries if each not in there])
+                settings[change.name] = ",".join(there + [entry for entry in entries if entry not in there])
             else:
-                settings[change.name] = ",".join(each for each in there if each not in entries)
+                settings[change.name] = ",".join(entry for entry in there if entry not in entries)
         return None
 
 

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.state import BrokerLogDirs, Directory
 from kafka_steward.commands import command_line
-from kafka_steward.errors import RequestError
+from kafka_steward.errors import KafkaRefused, RequestError
 from kafka_steward.execution.announcements import announce_restart
 from kafka_steward.execution.failures.records import FAILED_LOG_DIRS, FAILURES
 from kafka_steward.execution.failures.rules import (
@@ -217,6 +218,24 @@ def test_a_move_whose_receiver_loses_its_disk_is_taken_back_and_begins_again(sim
     cancels = [row.entry.reason for row in world.journal.audit.rows() if row.entry.action.value == "cancel"]
     assert cancels == ["a log directory of target broker 4 failed"]
     assert world.run().completed == 1
+
+
+@pytest.mark.parametrize("told", ["refused", "nothing"])
+def test_a_disk_of_which_its_broker_says_nothing_counts_as_failed_once_the_metadata_has_said_so_for_a_while(
+    simulator: Simulator, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(simulator, memory_journal(simulator), [move("t-0", "123", "423")], auto_generated=False)
+    simulator.bandwidth = 10
+    world.step()
+    simulator.fail_disk(4, T0)
+    error = KafkaRefused(31, "Cluster authorization failed.", "Kafka refused: Cluster authorization failed.")
+    answers = Mock(side_effect=error if told == "refused" else None, return_value={})
+    monkeypatch.setattr(simulator, "directories", answers)
+    world.step()
+    assert simulator.topics[T0].reassigning, "one look shows nothing"
+    simulator.now_ms += 10_000
+    world.step()
+    assert not simulator.topics[T0].reassigning
 
 
 def test_a_heal_that_leaves_a_replica_in_a_failed_directory_has_something_left(simulator: Simulator) -> None:

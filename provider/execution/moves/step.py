@@ -8,6 +8,7 @@ a crash harmless: journal, fence, Kafka, journal.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 
@@ -457,11 +458,14 @@ class Step:
             return Deaths()
         # An announced restart ends by itself: its moves are not cancelled (KIP-46).
         restarting = frozenset(restarting_brokers(self._journal.mailbox, self.fence.now_ms))
-        # The metadata may call a replica offline whose broker has just been started: the broker itself knows.
-        dirs = self._cluster.directories(sorted(needed & snapshot.live)) if needed & snapshot.live else {}
+        # The metadata may call a replica offline whose broker has just been started: the broker itself knows. Where it
+        # does not say, or may not be asked, what the metadata says has to last, as for a broker that is dead.
+        suspected, dirs = needed & snapshot.live, dict[int, BrokerLogDirs]()
+        with suppress(ClusterError):
+            dirs = self._cluster.directories(sorted(suspected)) if suspected else {}
         failures = read_failures(self._journal)
         return self.memory.deaths.after_look(
-            needed - snapshot.live,
+            needed - dirs.keys(),
             self.fence.now_ms,
             # One that a person reported as failed is not waited for, nor is it by a heal.
             recorded_ms=failures.first_seen_ms | dict.fromkeys(failures.reported, 0),
