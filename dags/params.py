@@ -198,7 +198,8 @@ def _operation_params() -> dict[str, Param]:
 
 def _option_param(option: PlannerOption) -> Param:
     """Return the field of an option of the planner. One without a default may be empty."""
-    default = option.default if option.default or option.kind is bool else None
+    set_by_operation = bool(option.defaults_of)
+    default = option.default if (option.default or option.kind is bool) and not set_by_operation else None
     schema: dict[str, Any]
     if option.items:
         schema = _BROKERS if option.items is int else {"type": ["null", "array"], **_PATTERNS}
@@ -208,6 +209,8 @@ def _option_param(option: PlannerOption) -> Param:
         schema = {"type": option.json_type if default is not None else ["null", option.json_type], **option.json_limits}
     if option.choices:
         schema = {**schema, "enum": list(option.choices)}
+    if set_by_operation:
+        schema |= {"enum": [None, *option.choices], "values_display": {"null": "as the operation does"}}
     if option.section:
         schema = {**schema, "section": option.section}
     return Param(default, _describe_field(option), **schema)
@@ -216,7 +219,9 @@ def _option_param(option: PlannerOption) -> Param:
 def _describe_field(option: PlannerOption) -> str:
     example = ", such as 3, 4" if option.items is int else ""
     only = f"; only for {', '.join(option.of)}" if len(option.of) == 1 else ""
-    empty = f" Empty: {option.when_empty}." if option.when_empty else ""
+    others = [f"{value} for {operation}" for operation, value in option.defaults_of.items()]
+    when_empty = ", ".join([*others, f"else {option.default}"]) if others else option.when_empty
+    empty = f" Empty: {when_empty}." if when_empty else ""
     return f"{option.description.removesuffix('.')}{example}{only}.{empty}"
 
 

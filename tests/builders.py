@@ -16,8 +16,10 @@ from kafka_steward.planning.files.formats import (
 )
 from tests.local_plan import plan_with, planned
 
-__all__ = ["cluster", "plan_with", "planned", "snapshot_of", "written"]
+__all__ = ["EVEN", "cluster", "plan_with", "planned", "snapshot_of", "written"]
 
+#: The option that asks a drain, too, to even out.
+EVEN = {"balance": "replicas"}
 STATES = {"!": "failed", "-": "draining", "?": "down", "+": "new"}
 
 

@@ -38,7 +38,11 @@ def _given() -> Counter[str]:
     found: Counter[str] = Counter()
     for instance in instances(*_EVEN, "heal", "fill"):
         snapshot = snapshot_of_instance(instance)
-        plan = planned(snapshot, instance["operation"], {"rackless": "own-rack"})
+        plan = planned(
+            snapshot,
+            instance["operation"],
+            {"rackless": "own-rack"} | ({"balance": "replicas"} if instance["operation"] in _EVEN else {}),
+        )
         best = instance["optimal_added_replicas"]
         found["n"] += 1
         found["above"] += plan.proof["replicas_moved"] > best

@@ -738,15 +738,15 @@ def _build_planning_verb(verb: _PlanningVerb) -> ActionCommand:
         args += [Arg(("--brokers",), help=verb.brokers, type=_parse_brokers, required=required, metavar="IDS")]
     for name, option in GIVEN_OPTIONS.items():
         if option.flag and (operation in option.of or option.in_every_verb):
-            args += [_build_option_arg(name, option, required=name in REQUIRED.get(operation, ()))]
+            args += [_build_option_arg(name, option, operation)]
     examples = [f"{example} {_ON}" for example in verb.examples]
     return _build_verb(
         operation.value, verb.about, verb.function, (*args, *_PLAN_OUTPUT), examples=examples, details=_PLANNED
     )
 
 
-def _build_option_arg(name: str, option: PlannerOption, *, required: bool) -> Arg:
-    about, kind = option.description.removesuffix("."), option.kind
+def _build_option_arg(name: str, option: PlannerOption, operation: Operation) -> Arg:
+    about, kind, required = option.description.removesuffix("."), option.kind, name in REQUIRED.get(operation, ())
     given: dict[str, Any] = {"dest": name, **({"required": True} if required else {})}
     if option.items is int:
         about, given = f"{about}, such as 3,4", {**given, "type": _parse_brokers, "metavar": "IDS"}
@@ -762,7 +762,7 @@ def _build_option_arg(name: str, option: PlannerOption, *, required: bool) -> Ar
         given |= {"type": _parse_count, "metavar": "N"}
     else:
         given |= {"type": kind, "metavar": "FRACTION"}
-    usual = f" (default: {option.default})" if option.default else ""
+    usual = f" (default: {default})" if (default := option.default_of(operation)) else ""
     return Arg((str(option.flag),), help=f"{about}{usual}", **given)
 
 

@@ -85,7 +85,7 @@ def plan_topics_locally(
     # For the planner, all other brokers are to be drained.
     rows = [row | {"state": "live" if row["broker"] in brokers else "draining"} for row in snapshot.brokers.to_pylist()]
     only = replace(snapshot, brokers=pa.Table.from_pylist(rows, snapshot.brokers.schema), partitions=chosen)
-    moves, proof = plan_locally(only, Operation.DRAIN.value, options)
+    moves, proof = plan_locally(only, Operation.DRAIN.value, {"balance": "replicas", **options})
     return moves_from_rows(moves), proof
 
 

@@ -44,6 +44,8 @@ class PlannerOption(Option):
     given_as: str = ""
     #: What the form says of an empty field.
     when_empty: str = ""
+    #: The defaults of operations for which it is another one.
+    defaults_of: Mapping[str, Any] = field(default_factory=dict)
     #: True for a number of bytes, which the command line also takes as 50G.
     in_bytes: bool = False
     #: True if every verb that plans takes the flag, even one whose operation does what the option asks for anyway.
@@ -53,6 +55,10 @@ class PlannerOption(Option):
     def kind(self) -> type:
         """The type of its values in Python."""
         return self.value_type or type(self.default)
+
+    def default_of(self, operation: str) -> Any:
+        """Return the default for an operation."""
+        return self.defaults_of.get(operation, self.default)
 
 
 def _declare_option(default: Any, description: str = "", **facts: Any) -> Any:
@@ -117,6 +123,7 @@ class Options:
         "partitions move that are not spread over the racks as well as can be. none, only for drain: only what is on "
         "the drained brokers moves, and nothing else.",
         choices=("replicas", "bytes", "racks", "none"),
+        defaults_of={Operation.DRAIN: "none"},
         of=EVEN_OPERATIONS,
         section=_GOALS,
         flag="--balance",
@@ -230,20 +237,28 @@ class Options:
         for name in REQUIRED.get(operation, ()):
             if not given.get(name):
                 raise PlanError(f"The operation {operation.value} needs the option {name}.")
-        chosen = cls(**{name: _check_value(name, value, known[name]) for name, value in given.items()})
-        if chosen.balance == "racks" and (operation is not Operation.REBALANCE or not chosen.rack_aware):
+        values = {name: _check_value(name, value, known[name]) for name, value in given.items()}
+        if "balance" in known and values.get("topic_spread", "1") == "1":
+            # Who says how even the topics are to be asks for evenness.
+            values.setdefault("balance", known["balance"].default_of(operation))
+        chosen = cls(**values)
+        chosen._refuse_wrong_balance(operation)
+        return chosen
+
+    def _refuse_wrong_balance(self, operation: Operation) -> None:
+        """Raise PlanError for a measure of balance that the operation, or another option, contradicts."""
+        if self.balance == "racks" and (operation is not Operation.REBALANCE or not self.rack_aware):
             raise PlanError(
                 "The option balance is 'racks', which is only for the operation rebalance, with rack_aware; change one "
                 "of them."
             )
-        if chosen.balance == "none" and operation is not Operation.DRAIN:
+        if self.balance == "none" and operation is not Operation.DRAIN:
             raise PlanError("The option balance is 'none', which is only for the operation drain; change one of them.")
-        if chosen.topic_spread != "1" and chosen.balance != "replicas":
+        if self.topic_spread != "1" and self.balance != "replicas":
             raise PlanError(
-                f"The option topic_spread is {chosen.topic_spread!r}, which is about numbers of replicas, and balance "
-                f"is {chosen.balance!r}; change one of them."
+                f"The option topic_spread is {self.topic_spread!r}, which is about numbers of replicas, and balance "
+                f"is {self.balance!r}; change one of them."
             )
-        return chosen
 
     @property
     def has_budget(self) -> bool:

@@ -421,7 +421,7 @@ GONE = "no replica of it is live, and moving it would lose its data; bring back 
     [
         ("rebalance",),
         ("rebalance", "--balance", "racks"),
-        ("drain", "--brokers", "1"),
+        ("drain", "--brokers", "1", "--balance", "replicas"),
         ("set-replication-factor", "--topics", "t", "--topics", "old", "--factor", "3"),
         ("heal",),
     ],
@@ -555,7 +555,9 @@ def test_a_broker_that_a_drain_does_not_empty_and_the_rates_of_others_are_in_wha
     assert "will not be empty" not in printed(scene, capsys)
     scene.simulator.create("dead", [(1, 4), (2, 4)])
     scene.simulator.kill(4)
-    assert "1 replica is on broker 1, 2 on dead brokers\n" in printed(scene, capsys, "--topics", "dead")
+    assert "1 replica is on broker 1, 2 on dead brokers\n" in printed(
+        scene, capsys, "--topics", "dead", "--balance", "replicas"
+    )
     scene.simulator.restart(4)
     scene.simulator.delete("dead")
     scene.simulator.create("wide", [(1, 2, 3, 4), (2, 3, 4, 1)], size=500)

@@ -37,7 +37,7 @@ from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.planning.shards import SHARD_ROWS
 from kafka_steward.rebalance_request import RebalanceRequest
 from kafka_steward.settings import SETTINGS, Settings, parse_capacities
-from tests.builders import cluster, planned, snapshot_of
+from tests.builders import EVEN, cluster, planned, snapshot_of
 from tests.execution.looks import look, part
 from tests.present import present
 from tests.simulated_plan import WHO, memory_journal, move, plan_of, simulated
@@ -440,7 +440,7 @@ def test_a_broker_far_above_the_mean_of_its_rack_is_named() -> None:
 
 def test_the_review_of_a_drain_tells_what_is_on_its_brokers_from_what_evens_out() -> None:
     snapshot = cluster("1 2 3 4-", "t: " + "12 " * 11 + "41")
-    plan = planned(snapshot, "drain")
+    plan = planned(snapshot, "drain", EVEN)
     row = ("of these", "1 replica is on broker 4; 7 more even out")
     assert row in plan_tables(plan, snapshot).costs
     assert "| of these | 1 replica is on broker 4; 7 more even out |" in plan_summary(plan, snapshot)

@@ -157,7 +157,7 @@ def test_a_lost_partition_is_left_by_the_plan_only_if_the_plan_had_to_change_it(
     make_cluster: MakeCluster, plans_in_process: None, drained: list[int]
 ) -> None:
     """With the drain, the broker that dies is another one than the drained one, which has a replica of it."""
-    cluster = make_cluster("1a 2b 3c 4a 5b", "t: 12 12 12 12", mode="kraft", **RULES)
+    cluster = make_cluster("1a 2b 3c 4a 5b", "t: 12 12 12 24", mode="kraft", **RULES)
     cluster.create("old", [(5, 4) if drained else (5,)])
     cluster.lose(5)
     lost = cluster.topics[TopicPartition("old", 0)]

@@ -18,7 +18,7 @@ from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.checker.constraints import PlacementOutcome, build_outcome
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder, plan_table
 from kafka_steward.planning.shards import SHARD_ROWS
-from tests.builders import cluster, plan_with, planned, snapshot_of
+from tests.builders import EVEN, cluster, plan_with, planned, snapshot_of
 from tests.planning.integer_solver import carried_out, random_plan
 from tests.planning.outcomes import bound_violations, price_objections, replicas_moved
 from tests.rings import tried
@@ -35,7 +35,7 @@ def test_a_new_broker_gets_its_share_and_nothing_else_moves() -> None:
 
 
 def test_a_draining_broker_ends_up_empty() -> None:
-    plan = planned(cluster("1a 2b 3c 4a-", "t: 124 431 234"), "drain")
+    plan = planned(cluster("1a 2b 3c 4a-", "t: 124 431 234"), "drain", EVEN)
     assert plan.proof["spread"]["replicas"]["after"]["by_broker"]["4"] == 0
     assert {move.purpose for move in plan.moves if move.adding} <= {"broker_draining", "rack_spread"}
 
@@ -77,7 +77,7 @@ def test_partitions_of_more_replicas_than_brokers_are_left_named_and_in_nobodys_
     operation: str, shard_rows: int
 ) -> None:
     snapshot = cluster("1 2 3- 4", "t: 123 1234", "u: 12 12 13", "v: 12 12", "w: 12 12")
-    options = {"exclude_brokers": [4], "pin": ["t-1"]}
+    options = {"exclude_brokers": [4], "pin": ["t-1"], **EVEN}
     plan = planned(snapshot, operation, options, shard_rows)
     assert plan.proof["unplaced"] == [{"topic": "t", "partition": 0, "reason": "too_few_brokers"}]
     assert {move.topic for move in plan.moves} >= {"u"}
@@ -95,7 +95,7 @@ def test_a_partition_with_a_replica_out_of_sync_is_left_and_named_unless_that_re
     operation: str, shard_rows: int
 ) -> None:
     snapshot = cluster("1 2 3- 4 5!", "t: 12/1 13/1 15/1", "u: 12 12 12 12", "v: 12/1")
-    plan = planned(snapshot, operation, {}, shard_rows)
+    plan = planned(snapshot, operation, EVEN, shard_rows)
     assert plan.proof["pinned"] == [{"topic": topic, "partition": 0, "reason": "out_of_sync"} for topic in "tv"]
     moved = {str(move.topic_partition) for move in plan.moves}
     assert moved > {"t-1", "t-2"}

@@ -1,4 +1,4 @@
-"""A drain with `balance="none"` moves exactly the replicas on the drained brokers."""
+"""A drain moves exactly the replicas on the drained brokers, unless evenness is asked for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import PlanFolder, SnapshotFolder
 from kafka_steward.planning.options import Options
 from kafka_steward.rebalance_request import RebalanceRequest
-from tests.builders import cluster, plan_with, planned, snapshot_of
+from tests.builders import EVEN, cluster, plan_with, planned, snapshot_of
 from tests.rings import tried
 
 EMPTY: dict[str, Any] = {"balance": "none"}
@@ -22,7 +22,8 @@ UNEVEN = cluster("1a 2b 3c 4a- 5b", "t: 12 12 12 14 42 34", "u: 21 12")
 
 
 def drained(snapshot: SnapshotFolder, shard_rows: int = 30_000, **options: Any) -> PlanFolder:
-    plan = planned(snapshot, "drain", {**EMPTY, **options}, shard_rows=shard_rows)
+    plan = planned(snapshot, "drain", options, shard_rows=shard_rows)
+    assert plan.proof["options"]["balance"] == "none"
     verdict = check(snapshot, plan)
     assert (verdict.problems, verdict.unproven) == ([], ())
     return plan
@@ -36,7 +37,8 @@ def test_what_is_on_the_drained_broker_moves_and_nothing_else() -> None:
     plan = drained(UNEVEN)
     assert moved(plan).keys() == {"t-3", "t-4", "t-5"}
     assert (plan.proof["replicas_moved"], plan.proof["lower_bound"], plan.proof["gap"]) == (3, 3, 0)
-    assert planned(UNEVEN, "drain").proof["replicas_moved"] > 3, "where the rest is evened out"
+    assert planned(UNEVEN, "drain", EVEN).proof["replicas_moved"] > 3, "where the rest is evened out"
+    assert planned(UNEVEN, "drain", {"topic_spread": "2"}).proof["options"]["balance"] == "replicas"
     assert {move.purpose for move in plan.moves} == {"broker_draining"}
 
 

@@ -19,7 +19,7 @@ from kafka_steward.assignment import Assignment
 from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import SnapshotFolder
 from kafka_steward.planning.files.reassignment import parse_reassignment, reassignment_json
-from tests.builders import cluster, planned, snapshot_of
+from tests.builders import EVEN, cluster, planned, snapshot_of
 from tests.planning.public_cases import CASES, PublicCase, figures, snapshot_of_case
 
 Placed = Mapping[tuple[str, int], Assignment]
@@ -231,7 +231,7 @@ def test_twenty_replicas_need_not_move_where_one_will_do() -> None:
     brokers = [{"broker": one, "rack": "ab"[one % 2], "state": states.get(one, "live")} for one in range(20)]
     rows = [{"topic": "t", "partition": at, "replicas": list(pair)} for at, pair in enumerate(pairs)]
     snapshot = snapshot_of(brokers, rows)
-    plan = planned(snapshot, "drain")
+    plan = planned(snapshot, "drain", EVEN)
     assert plan.proof["replicas_moved"] == 1
     assert check(snapshot, plan).unproven == ()
 

@@ -19,7 +19,7 @@ from kafka_steward.planning.files.reassignment import snapshot_tables
 from kafka_steward.planning.shards import PlanningJob
 from kafka_steward.planning.solver import balance
 from kafka_steward.planning.solver.proof import LEADER_EVENNESS
-from tests.builders import cluster, plan_with, planned, snapshot_of
+from tests.builders import EVEN, cluster, plan_with, planned, snapshot_of
 from tests.rings import tried
 
 
@@ -143,12 +143,12 @@ def test_never_one_replica_or_byte_more_moves_and_the_proof_stands(
     better = 0
     for seed in range(4000, 4000 + tried(80, least=20)):
         snapshot = loaded_case(seed)
-        plan = planned(snapshot, operation, shard_rows=shard_rows)
+        plan = planned(snapshot, operation, EVEN, shard_rows)
         verdict = check(snapshot, plan)
         assert (seed, verdict.problems, verdict.unproven) == (seed, [], ())
         with monkeypatch.context() as patched:
             patched.setattr(balance, "MAX_PAIRS", -1)
-            blind = planned(snapshot, operation, shard_rows=shard_rows)
+            blind = planned(snapshot, operation, EVEN, shard_rows)
         for name in ("replicas_moved", "bytes_moved", "lower_bound", "gap", "unplaced"):
             assert plan.proof[name] == blind.proof[name], (seed, name)
         # An exchange may put replicas where leaders can be more even.

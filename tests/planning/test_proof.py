@@ -21,7 +21,7 @@ from kafka_steward.planning.solver import balance, leaders
 from kafka_steward.planning.solver.balance import Bounds, Placement, PlacementProblem, min_cost_placement
 from kafka_steward.planning.solver.leaders import LeaderBounds, Replicas, balanced_leaders, leader_bounds
 from kafka_steward.planning.solver.problem import Ints, is_pair_in
-from tests.builders import cluster, planned, snapshot_of
+from tests.builders import EVEN, cluster, planned, snapshot_of
 from tests.planning.integer_solver import MIB, fewest, fewest_leader_changes, random_case, random_plan
 from tests.planning.test_heal import given_instances, snapshot_of_instance
 from tests.rings import tried
@@ -250,7 +250,7 @@ def test_random_cases_change_as_few_leaders_as_an_integer_solver_finds(monkeypat
 @pytest.mark.parametrize("instance", given_instances("rebalance", "expand", "drain"))
 def test_given_instances_equal_the_proven_optimum(instance: dict[str, Any]) -> None:
     snapshot = snapshot_of_instance(instance)
-    plan = planned(snapshot, instance["operation"], {"rackless": "own-rack"})
+    plan = planned(snapshot, instance["operation"], {"rackless": "own-rack", **EVEN})
     verdict = check(snapshot, plan)
     assert (verdict.problems, verdict.unproven) == ([], ())
     assert plan.proof["replicas_moved"] == plan.proof["lower_bound"] == instance["optimal_added_replicas"]

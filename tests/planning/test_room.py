@@ -19,7 +19,7 @@ from kafka_steward.planning.solver import integer_program, room
 from kafka_steward.planning.solver.balance import BalanceSetup
 from kafka_steward.planning.solver.problem import Brokers, PartitionTable, Problem
 from kafka_steward.planning.solver.room import fits, sure_room
-from tests.builders import plan_with, planned, snapshot_of
+from tests.builders import EVEN, plan_with, planned, snapshot_of
 from tests.planning.integer_solver import MIB
 from tests.planning.manual_plans import plan_of
 from tests.planning.room_solver import BestWithinRoom
@@ -152,7 +152,7 @@ def placement(snapshot: SnapshotFolder, plan: PlanFolder, problem: Problem) -> l
 def test_an_even_plan_within_room_is_at_the_optimum_of_an_exact_solver(seed: int) -> None:
     operation = ("rebalance", "expand", "drain")[seed % 3]
     snapshot = one_directory_each(seed, operation)
-    problem, plan = problem_of(snapshot, operation), planned(snapshot, operation)
+    problem, plan = problem_of(snapshot, operation), planned(snapshot, operation, EVEN)
     setup = BalanceSetup.of(problem)
     placed = placement(snapshot, plan, problem)
     judge = BestWithinRoom(setup.to_place, setup.bounds, problem.brokers)

@@ -26,7 +26,7 @@ from kafka_steward.planning.solver.sharded.quotas import (
     quotas_by_flow,
     quotas_by_pricing,
 )
-from tests.builders import cluster, planned
+from tests.builders import EVEN, cluster, planned
 from tests.planning.integer_solver import MIB, carried_out, random_case, random_plan
 from tests.rings import tried
 
@@ -81,7 +81,7 @@ def test_random_cases_in_shards_of_one_topic_change_hardly_more_leaders_than_in_
 
 @pytest.mark.parametrize("operation", ["rebalance", "expand", "drain"])
 def test_several_shards_are_even_and_proven_together(operation: str) -> None:
-    plan = planned(SNAPSHOT, operation, shard_rows=20)
+    plan = planned(SNAPSHOT, operation, EVEN, 20)
     verdict = check(SNAPSHOT, plan)
     assert (verdict.problems, verdict.unproven) == ([], ())
     leaders = plan.proof["spread"]["leaders"]["after"]

@@ -67,6 +67,8 @@ NEEDED: dict[Operation, dict[str, Any]] = {
     Operation.APPLY: {"reassignment": GIVEN},
     Operation.DEMOTE: {"demote": [1, 2, 3]},
     Operation.PROMOTE: {"promote": [1]},
+    # Without it, a drain moves nothing else.
+    Operation.DRAIN: {"balance": "replicas"},
 }
 #: Options that an operation takes and that change nothing: a reassignment is applied as it was given, an order is
 #: changed without a copy, and no relief makes the spread of a partition over the racks worse, whatever a broker without
@@ -138,15 +140,15 @@ def cases() -> Iterator[Case]:
             yield Case(operation, {"max_used": 0.5, "max_moves": 3})
             yield Case(operation, {"max_bytes": 3 << 30})
         if operation is Operation.DRAIN:
-            yield Case(operation, {"balance": "none"})
-            yield Case(operation, {"balance": "none", "max_moves": 3})
+            yield Case(operation, {})
+            yield Case(operation, {"max_moves": 3})
         if operation is Operation.REBALANCE:
             yield Case(operation, {"balance": "racks", "max_moves": 9})
         if operation in EVEN_OPERATIONS:
-            yield Case(operation, {"prefer": "isr-order", "rack_aware": False})
-            yield Case(operation, {**barred, "max_moves": 5})
-            yield Case(operation, {**barred, "rack_aware": False})
-            yield Case(operation, {"max_moves": 9})
+            yield Case(operation, {**needed, "prefer": "isr-order", "rack_aware": False})
+            yield Case(operation, {**needed, **barred, "max_moves": 5})
+            yield Case(operation, {**needed, **barred, "rack_aware": False})
+            yield Case(operation, {**needed, "max_moves": 9})
             yield Case(operation, {"topic_spread": "2"})
             yield Case(operation, {**barred, "topic_spread": "any"})
             yield Case(operation, {"balance": "bytes", "tolerance": 0.3, "max_bytes": 3 << 30})
@@ -287,7 +289,9 @@ def test_what_has_to_be_seen_as_a_whole_is_planned_alike_in_one_piece(
     spark: SparkSession, tmp_path: Path, most_sent: int
 ) -> None:
     # Cut into shards, this drain would be put together, and know of no budget.
-    case = Case(Operation.DRAIN, {"rack_aware": False, "include": ["t", "u", "__.*"], "max_moves": 5})
+    case = Case(
+        Operation.DRAIN, {**NEEDED[Operation.DRAIN], "rack_aware": False, "include": ["t", "u", "__.*"], "max_moves": 5}
+    )
     uri = written(case.snapshot, tmp_path / "snapshot")
     assert_alike(spark, uri, tmp_path, case, shard_rows=FEW, most_sent=most_sent)
 

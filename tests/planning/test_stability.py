@@ -20,7 +20,7 @@ from kafka_steward.errors import PlanError
 from kafka_steward.planning.files.formats import SnapshotFolder
 from kafka_steward.planning.options import Options
 from kafka_steward.planning.solver.plan_rows import MoveQueue, start_order
-from tests.builders import planned
+from tests.builders import EVEN, planned
 from tests.planning.integer_solver import carried_out, random_case
 from tests.rings import tried
 from tests.strategies import OPTIONS, clusters
@@ -37,6 +37,8 @@ def asked(operation: str, snapshot: SnapshotFolder) -> dict[str, Any]:
         alive = [row["broker"] for row in snapshot.brokers.to_pylist() if row["state"] != "failed"]
         given = [{"topic": row["topic"], "partition": row["partition"], "replicas": alive[:2]} for row in rows[::2]]
         return {"reassignment": {"version": 1, "partitions": given}}
+    if operation == "drain":
+        return EVEN
     if operation in ("demote", "promote"):
         return {operation: [snapshot.brokers["broker"][0].as_py()]}
     return {}

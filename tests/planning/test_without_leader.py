@@ -36,7 +36,7 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "fill": ("!", {}),
     "rebalance": ("", {}),
     "expand": ("+", {}),
-    "drain": ("-", {}),
+    "drain": ("-", {"balance": "replicas"}),
     "set-replication-factor": ("", {"topics": ["t", "u"], "replication_factor": 3}),
     "apply": ("", {"reassignment": {"version": 1, "partitions": []}}),
 }

@@ -370,7 +370,8 @@ def dispositions(problem: Problem, missing: Ints, room: Ints, changes: Bools) ->
     """
     decided, leaderless = static_dispositions(problem), leaderless_dispositions(problem)
     disposition = np.where(decided != Disposition.UNTOUCHED, decided, Disposition.PLANNED)
-    disposition[missing > room] = Disposition.TOO_FEW_BROKERS
+    # A partition that is being reassigned stands on more brokers than it is to have: they are not too few.
+    disposition[(missing > room) & (decided == Disposition.UNTOUCHED)] = Disposition.TOO_FEW_BROKERS
     disposition = np.where(leaderless != Disposition.UNTOUCHED, leaderless, disposition)
     disposition[(missing == 0) & ~changes] = Disposition.UNTOUCHED
     return disposition
