@@ -27,6 +27,7 @@ __all__ = ["DISK", "TICK_MS", "UNCLEAN", "Replicated", "Simulator"]
 
 TICK_MS = 1000
 DISK = 1_000_000_000
+CORDONED = "cordoned.log.dirs"
 
 
 class Simulator(SimulatedCluster):
@@ -54,6 +55,7 @@ class Simulator(SimulatedCluster):
         #: Brokers that get nothing new, topics for which no ACL gives us a right, whether they exist or not, failed log
         #: directories, brokers that report no sizes.
         self.cordoned: set[int] = set()
+        self.can_cordon = mode == "kraft"
         #: Dead brokers of a KRaft cluster that it does not list as fenced any more.
         self.unregistered: set[int] = set()
         self.hidden: set[str] = set()
@@ -198,12 +200,16 @@ class Simulator(SimulatedCluster):
                 directories = self._directories(broker, held)
                 found[broker] = BrokerLogDirs(held, None, None, directories)
                 continue
-            free, cordoned = DISK - sum(held.values()), broker in self.cordoned
+            free, cordoned = DISK - sum(held.values()), broker in self._closed()
             whole = Directory("/disk-1", held, len(held), DISK, free, cordoned=cordoned)
             failed = [Directory(path, error=56) for path in self.failed_dirs.get(broker, ())]
             total, usable = (None, None) if cordoned else (DISK, free)
             found[broker] = BrokerLogDirs(held, total, usable, (whole, *failed))
         return found
+
+    def _closed(self) -> set[int]:
+        """The brokers that receive nothing: cordoned by a test, or by their setting."""
+        return self.cordoned | {broker for broker, own in self.broker_settings.items() if own.get(CORDONED)}
 
     def _directories(self, broker: int, held: Mapping[TopicPartition, int]) -> tuple[Directory, ...]:
         """Of a broker with several: a new log goes where it was asked to go, else where the fewest logs are."""
@@ -296,7 +302,9 @@ class Simulator(SimulatedCluster):
         self, brokers: Collection[int], names: Collection[str], *, own_only: bool = False
     ) -> dict[int, dict[str, str]]:
         self._reached()
-        return super().broker_configs(brokers, names, own_only=own_only)
+        found = super().broker_configs(brokers, names, own_only=own_only)
+        shown = {CORDONED: ""} if self.can_cordon and CORDONED in names and not own_only else {}
+        return {broker: {**shown, **of} for broker, of in found.items()}
 
     def change_topic_configs(self, changes: Mapping[str, Sequence[ConfigChange]]) -> dict[str, KafkaRefused | None]:
         self._reached()
@@ -328,7 +336,7 @@ class Simulator(SimulatedCluster):
             return refusal_error(NOT_AUTHORIZED, None, f"creating topic {topic}")
         if topic in self.topic_settings:
             return refused(36, f"Topic '{topic}' already exists.")
-        known = sorted(self._registered() - self.cordoned)
+        known = sorted(self._registered() - self._closed())
         if assignments is None and replication_factor > len(known):
             return refused(38, f"Replication factor: {replication_factor} larger than brokers: {len(known)}.")
         self.create(topic, assignments or self._placed(0, partitions, replication_factor, known), size=0)
@@ -343,7 +351,7 @@ class Simulator(SimulatedCluster):
             return refusal_error(NOT_AUTHORIZED, None, f"adding partitions to topic {topic}")
         there = [each for name, each in self.topics.items() if name.topic == topic]
         factor = len(there[0].replicas)
-        known = sorted(self._registered() - self.cordoned)
+        known = sorted(self._registered() - self._closed())
         if len(known) < factor or any(len(each) != factor for each in assignments or ()):
             return refused(38, "Unable to replicate the partitions.")
         new = assignments or self._placed(len(there), count, factor, known)

@@ -25,6 +25,7 @@ from kafka_steward.errors import ClusterError, PlanError, RequestError
 from kafka_steward.escaping import iso_time
 from kafka_steward.execution.announcements import restart_clause, restarting_brokers
 from kafka_steward.execution.cluster_queries import describe_topic, readable_min_isr
+from kafka_steward.execution.cordons import cordons_in_effect
 from kafka_steward.execution.demotions import demotions_in_effect
 from kafka_steward.execution.failures.records import read_failures
 from kafka_steward.execution.failures.rules import build_view, lost_racks_clause, not_counted_text
@@ -102,7 +103,7 @@ def time_argument_ms(time: int | datetime, now_ms: int) -> int:
 _APART = (
     *("dead_brokers_hold", "rates_for_all_brokers", "plans", "external_rates", "hosts", "polls"),
     *("failures", "failed_log_dirs", "announced_restarts", "pending_deletions", "bytes_in", "hottest_partitions"),
-    *("demoted_brokers", "documents_in_quarantine"),
+    *("demoted_brokers", "cordoned_by_drains", "documents_in_quarantine"),
 )
 
 
@@ -120,7 +121,8 @@ def show_status(call: CommandContext) -> None:
         documents, stored = read_document_status(opened.journal), opened.journal.plans
         facts = _status_facts(opened, unfinished, external, documents)
         lines = [*_cluster_lines(facts), *document_lines(documents)]
-        lines += [told["sentence"] for told in (*facts["announced_restarts"], *facts["demoted_brokers"])]
+        told = (*facts["announced_restarts"], *facts["demoted_brokers"], *facts["cordoned_by_drains"])
+        lines += [each["sentence"] for each in told]
         lines += _load_lines(facts)
         lines += [f"opened on: {host['host']}, last {host['last']}" for host in facts["hosts"]]
         connection = call.connection(opened.cluster.live_brokers())
@@ -253,6 +255,7 @@ def _failure_facts(opened: ClusterSession, snapshot: Snapshot, documents: Docume
             for broker, until_ms in sorted(restarting_brokers(journal.mailbox, journal.now_ms()).items())
         ],
         "demoted_brokers": _demotion_facts(journal, snapshot),
+        "cordoned_by_drains": _cordon_facts(journal),
         "failures_written_down": sorted(failures.entries),
         "heals_called_off": sorted(failures.called_off - snapshot.live),
         "documents_that_cannot_be_read": [
@@ -286,6 +289,20 @@ def _demotion_facts(journal: Journal, snapshot: Snapshot) -> list[dict[str, Any]
             f"{demotion.plans[0][:12]}, and leads {counted(led[broker], 'partition')}.",
         }
         for broker, demotion in sorted(demotions_in_effect(journal).items())
+    ]
+
+
+def _cordon_facts(journal: Journal) -> list[dict[str, Any]]:
+    """Return the brokers that drains have cordoned; a person may have lifted that since."""
+    return [
+        {
+            "broker": broker,
+            "plan": cordon.plan,
+            "since": iso_time(cordon.since_ms),
+            "sentence": f"Broker {broker} was cordoned {iso_time(cordon.since_ms)} by plan {cordon.plan[:12]}, which "
+            "empties it; to use it again, roll that plan back, or delete its cordoned.log.dirs.",
+        }
+        for broker, cordon in sorted(cordons_in_effect(journal).items())
     ]
 
 

@@ -70,6 +70,10 @@ class Action(StrEnum):
     THROTTLE = "throttle"
     #: A throttle lease was released.
     UNTHROTTLE = "unthrottle"
+    #: A broker that a drain empties was cordoned (KIP-1066).
+    CORDON = "cordon"
+    #: A cordon of ours was lifted.
+    UNCORDON = "uncordon"
     #: A preferred leader was elected.
     ELECT = "elect"
     #: A partition needed no change any more (KIP-46: already satisfied).

@@ -418,6 +418,25 @@ class Demotion:
         return self.plans[0] not in cancelled and (self.promoted_by is None or self.promoted_by in cancelled)
 
 
+class CordonPhase(StrEnum):
+    """How far a cordon of a drained broker is."""
+
+    #: Its drain has been published, and has not begun.
+    ASKED = "asked"
+    #: The request may or may not have been sent to Kafka: to set it, or to lift it.
+    TRIED = "tried"
+    SET = "set"
+
+
+@dataclass(frozen=True, slots=True)
+class Cordon:
+    """The cordon of a broker that the drain `plan` empties (KIP-1066), as of `since_ms`, in milliseconds since 1970."""
+
+    plan: str
+    since_ms: int
+    phase: CordonPhase = CordonPhase.ASKED
+
+
 class Cause(StrEnum):
     """The cause of a move's end without its completion; `detail` is the same for users."""
 
@@ -542,6 +561,8 @@ STANDING_OUT: Noun[str, StandingOut] = Noun("standing_out", StandingOut)
 EMPTY_BROKERS: Noun[str, BrokerClaims] = Noun("empty_brokers", BrokerClaims)
 #: By the id of the broker.
 DEMOTIONS: Noun[int, Demotion] = Noun("demotions", Demotion, int)
+#: By the id of the broker.
+CORDONS: Noun[int, Cordon] = Noun("cordons", Cordon, int)
 #: By a hash of the servers. These rows precede the id of a cluster, so that they are of `NO_CLUSTER`.
 KNOWN_CLUSTERS: Noun[str, KnownCluster] = Noun("known_clusters", KnownCluster)
 #: What stands in place of a cluster's id, and is the id of none.

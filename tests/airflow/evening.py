@@ -21,6 +21,7 @@ from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
 from tests.airflow.conftest import Desk
 from tests.airflow.people import answer, asked, ended, reported
+from tests.cordons import lift_cordon
 from tests.documents import create_document, delete_document
 from tests.eventually import eventually
 from tests.lost_brokers import lose
@@ -162,7 +163,8 @@ class Evening:
         digest = self.desk.xcom(self._dag("rebalance"), run_id, "plan")["digest"]
         (row,) = self.opened.journal.audit.rows(plan=digest, action="approve")
         said = {"asked": request["body"], "digest": digest, "approved": (row.entry.who.person, row.entry.reason)}
-        return {**facts, **said, "holds": self._held_by(4)}
+        # It is to be used again: what its drain has cordoned, a person opens.
+        return {**facts, **said, "holds": self._held_by(4), "cordoned": lift_cordon(self.sandbox, 4)}
 
     def _fill(self) -> dict[str, Any]:
         """By the broker that joins: three replicas of a topic that was made without it are pending.

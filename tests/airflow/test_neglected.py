@@ -20,6 +20,7 @@ from kafka_steward.sandbox.airflow import AirflowFailed, LocalAirflow
 from kafka_steward.sandbox.neglected import FULL_DISK, GHOSTS, JOINED, STUCK, Neglected
 from tests.airflow.conftest import DONE, Desk
 from tests.airflow.people import answer, asked, ended
+from tests.cordons import lift_cordon
 from tests.eventually import eventually
 from tests.neglected import CANARY, DELETED, LEFT, SETTINGS, Seen, assert_as_others_left_it
 
@@ -123,13 +124,14 @@ def test_the_cluster_is_balanced_without_what_is_not_to_move(workflows: Workflow
     assert workflows.behind() == LEFT
 
 
-def test_a_broker_is_drained_of_all_that_can_be_moved(workflows: Workflows) -> None:
+def test_a_broker_is_drained_of_all_that_can_be_moved(workflows: Workflows, neglected: Neglected) -> None:
     facts = workflows.run("rebalance", operation="drain", brokers=[6], when_busy="wait")
-    assert_moved(workflows, facts, *NAMED)
+    assert_moved(workflows, facts, "wide-0")
     assert "drain broker 6:" in workflows.asked["subject"]
     assert ", set by someone else |" in workflows.asked["body"]
     assert " wide-0 is still assigned there; drain again once nothing keeps it there" in facts["sentence"], facts
     assert workflows.holds(6) == {"wide-0"}
+    assert lift_cordon(neglected.sandbox, 6) != workflows.cluster.zookeeper_mode
 
 
 def test_a_replication_factor_is_raised(workflows: Workflows) -> None:

@@ -13,6 +13,7 @@ from kafka_steward.sandbox import Sandbox
 from kafka_steward.sandbox.airflow import AirflowFailed
 from tests.airflow.conftest import Desk
 from tests.airflow.people import answer, asked, ended, logged, reported, respond
+from tests.cordons import lift_cordon
 from tests.eventually import eventually
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
@@ -118,7 +119,7 @@ def test_a_person_drains_a_broker_approves_the_plan_and_it_is_empty(
     assert opened.journal.plans.latest(1) == []
     digest, facts = approve(desk, eyes, topic)
     assert (facts["status"], facts["empty"], facts["not_done_count"]) == ("completed", True, 0)
-    assert "Broker 4 is empty in Kafka. Next: stop it" in facts["sentence"]
+    assert "Broker 4 is empty in Kafka and cordoned. Next: stop it, and" in facts["sentence"]
     assert not any("4" in replicas.split(",") for replicas in described(kraft_sandbox, topic))
     (row,) = opened.journal.audit.rows(plan=digest, action="approve")
     assert (row.entry.who.person, row.entry.reason) == ("ann", "approved: rack move")
@@ -128,3 +129,4 @@ def test_a_person_drains_a_broker_approves_the_plan_and_it_is_empty(
     facts = reported(desk, rebalance, third)
     assert (facts["status"], facts["empty"]) == ("nothing", True)
     assert facts["sentence"].startswith("Nothing to do. Broker 4 already holds no replica.")
+    assert lift_cordon(kraft_sandbox, 4)

@@ -66,7 +66,8 @@ def test_a_person_drains_a_broker_approves_that_plan_and_it_is_empty(evening: Ev
     assert all(word in found["asked"] for word in ("predicted duration", "replicas in", "even-0"))
     assert found["approved"] == ("ann", "approved: rack move")
     assert (found["status"], found["empty"], found["not_done_count"], found["holds"]) == ("completed", True, 0, 0)
-    assert "Broker 4 is empty in Kafka. Next: stop it" in found["sentence"]
+    assert found["cordoned"]
+    assert "Broker 4 is empty in Kafka and cordoned. Next: stop it, and" in found["sentence"]
 
 
 @pytest.mark.in_ci("kraft")

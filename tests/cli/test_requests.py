@@ -18,7 +18,7 @@ from kafka_steward.document_api.controller import DocumentController
 from kafka_steward.journal import paths
 from kafka_steward.journal.audit import Action, Actor
 from kafka_steward.journal.mailbox import MAX_BYTES, read_one
-from kafka_steward.journal.records import DEMOTIONS, Demotion, PlanStatus
+from kafka_steward.journal.records import CORDONS, DEMOTIONS, Cordon, CordonPhase, Demotion, PlanStatus
 from kafka_steward.settings import Settings
 from tests.cli.scene import Scene
 from tests.documents import create_document
@@ -398,6 +398,16 @@ def test_status_names_demoted_brokers_and_what_they_lead(scene: Scene, capsys: p
     assert told.startswith("Broker 1 is demoted since 1970-01-01")
     assert ", by plan aaaaaaaaaaaa, and leads " in told
     (facts,) = output_of(scene, capsys, "status")["demoted_brokers"]
+    assert (facts["broker"], facts["plan"]) == (1, "a" * 64)
+
+
+def test_status_names_the_brokers_that_a_drain_has_cordoned(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    scene.journal.rows(CORDONS).put(1, Cordon("a" * 64, 1_000, CordonPhase.SET), None)
+    scene.journal.rows(CORDONS).put(2, Cordon("b" * 64, 1_000), None)
+    (told,) = [line for line in lines(scene, capsys) if "was cordoned" in line]
+    assert told.startswith("Broker 1 was cordoned 1970-01-01")
+    assert "by plan aaaaaaaaaaaa, which empties it; to use it again, roll that plan back" in told
+    (facts,) = output_of(scene, capsys, "status")["cordoned_by_drains"]
     assert (facts["broker"], facts["plan"]) == (1, "a" * 64)
 
 

@@ -352,6 +352,11 @@ def test_wishes_that_do_not_go_together_are_refused_with_a_sentence(wishes: Reba
 def test_an_expand_finds_new_brokers_by_itself_and_says_when_there_is_none() -> None:
     assert no_op_reason(request_of("expand"), WHOLE) == "No broker is live and empty: there is nothing to expand to."
     assert no_op_reason(request_of("expand"), cluster("1a 2b 3c 4a+", "t: 123")) == ""
+    closed = cluster("1a 2b 3c 4a+", "t: 123")
+    rows = [row | {"cordoned": row["broker"] == 4} for row in closed.brokers.to_pylist()]
+    closed = snapshot_of(rows, closed.partitions.to_pylist())
+    sentence = "Broker 4 is empty and cordoned (cordoned.log.dirs): there is nothing to expand to."
+    assert no_op_reason(request_of("expand"), closed) == sentence
     for several in (cluster("1a 2b 3c 4a-", "t: 123"), cluster("1a 2b 3c 4a- 5b-", "t: 123", "dead: 5/1")):
         assert no_op_reason(request_of("drain", brokers=[4]), several) == "Broker 4 already holds no replica."
     assert no_op_reason(request_of("drain", brokers=[4]), cluster("1a 2b 3c 4a-", "t: 124")) == ""

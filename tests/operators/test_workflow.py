@@ -174,7 +174,7 @@ def test_a_drain_empties_the_broker_and_says_what_is_left_to_do(desk: Desk) -> N
         partition.held.pop(4, None)
     facts = report(plan=made, review={"stop": ""}, answer=answer, submitted=done, brokers=[4])
     assert (facts["empty"], facts["not_done_count"]) == (True, 0)
-    assert "Broker 4 is empty in Kafka. Next: stop it before new topics" in facts["sentence"]
+    assert "Broker 4 is empty in Kafka and cordoned. Next: stop it, and on KRaft" in facts["sentence"]
     (row,) = desk.journal.audit.rows(plan=made["digest"], action="approve")
     assert (row.entry.who.person, row.entry.reason) == ("ann", "approved: quarterly")
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from kafka_steward.assignment import Operation, counted
 from kafka_steward.commands import command_line
 from kafka_steward.errors import PlanError
+from kafka_steward.execution.cordons import record_drain
 from kafka_steward.execution.demotions import record_plan_of_demotions
 from kafka_steward.execution.failures.records import LATEST_PLANS, delete_entry, read_failures, read_log_dir_failures
 from kafka_steward.execution.failures.rules import build_view
@@ -72,6 +73,8 @@ def publish_plan(
     record = journal.plans.publish(wanted, plan.moves)
     claim_slot(journal, record, who)
     record_plan_of_demotions(journal, plan, who)
+    if known is None:
+        record_drain(journal, plan)
     if known is None:
         report_publication(context, plan, snapshot)
         reason = f"{counted(len(plan.moves), 'partition') if plan.moves else 'nothing'} to move"

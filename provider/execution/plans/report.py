@@ -249,13 +249,14 @@ class DrainStatus:
 
     `assigned` are partitions that are still assigned to one of them. `undeleted_logs` are partitions that are not
     assigned there any more, and whose logs Kafka has yet to delete. `unresponsive` are drained brokers that are live
-    and did not report their log directories.
+    and did not report their log directories. `cordoned` if no live one of them receives a replica (KIP-1066).
     """
 
     brokers: Sequence[int]
     assigned: Sequence[TopicPartition]
     undeleted_logs: Sequence[TopicPartition]
     unresponsive: Sequence[int] = ()
+    cordoned: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -277,9 +278,11 @@ class DrainStatus:
             return f"{unassigned}; Kafka has not yet deleted {len(self.undeleted_logs)} from disk."
         if self.unresponsive:
             return f"{unassigned}; {name_brokers(self.unresponsive)} did not report which logs are still on disk."
+        before = "" if self.cordoned else f" before new topics are placed on {it}"
+        also = " and cordoned" if self.cordoned else ""
         return (
-            f"{they_are} empty in Kafka. Next: stop {it} before new topics are placed on {it}, and on KRaft "
-            f"unregister {it} (kafka-cluster.sh unregister)."
+            f"{they_are} empty in Kafka{also}. Next: stop {it}{before}, and on KRaft unregister {it} "
+            "(kafka-cluster.sh unregister)."
         )
 
 
@@ -290,7 +293,11 @@ def drain_status(snapshot: Snapshot, log_dirs: Mapping[int, BrokerLogDirs], brok
     held = {name for broker in wanted & log_dirs.keys() for name in log_dirs[broker].replica_bytes}
     silent = (wanted & snapshot.live) - log_dirs.keys()
     return DrainStatus(
-        tuple(sorted(wanted)), tuple(assigned), tuple(sorted(held - set(assigned))), tuple(sorted(silent))
+        tuple(sorted(wanted)),
+        tuple(assigned),
+        tuple(sorted(held - set(assigned))),
+        tuple(sorted(silent)),
+        cordoned=not silent and all(log_dirs[broker].cordoned for broker in wanted & log_dirs.keys()),
     )
 
 

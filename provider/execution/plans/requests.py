@@ -72,7 +72,10 @@ def no_op_reason(request: RebalanceRequest, snapshot: SnapshotFolder) -> str:
     new = {row["broker"] for row in snapshot.brokers.to_pylist() if row["state"] == "new"}
     empty = new.difference(cordoned_brokers(snapshot.brokers))
     if request.operation == Operation.EXPAND.value and not empty:
-        return "No broker is live and empty: there is nothing to expand to."
+        why = "No broker is live and empty"
+        if new:
+            why = f"{begin_with_brokers(sorted(new), 'is', 'are')} empty and cordoned (cordoned.log.dirs)"
+        return f"{why}: there is nothing to expand to."
     if request.operation == Operation.DRAIN.value:
         draining = frozenset(request.brokers)
         if not any(draining.intersection(replicas) for replicas in snapshot.partitions["replicas"].to_pylist()):

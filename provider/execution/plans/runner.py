@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from kafka_steward.assignment import Move, TopicPartition, counted
+from kafka_steward.assignment import Move, Operation, TopicPartition, counted, name_brokers
 from kafka_steward.cluster.state import Snapshot
 from kafka_steward.errors import (
     AuthenticationFailed,
@@ -19,6 +19,7 @@ from kafka_steward.errors import (
     VersionConflict,
     WrongCluster,
 )
+from kafka_steward.execution.cordons import Cordons
 from kafka_steward.execution.moves.concurrency import LONGEST_GAP_S, outside_window_reason
 from kafka_steward.execution.moves.memory import SettledMoves
 from kafka_steward.execution.moves.progress import (
@@ -149,6 +150,8 @@ class PlanRunner:
         self._rollback: PlanRunner | None = None
         self._failures = 0
         self._recorder = ProgressRecorder(context.journal)
+        #: Why Kafka refused to cordon drained brokers; None until it was asked.
+        self._not_cordoned: tuple[str, ...] | None = None
 
     def step(self) -> Progress:
         """Poll cluster and journal, settle moves that have ended, submit moves that may start, and return the progress.
@@ -244,6 +247,9 @@ class PlanRunner:
         """Publish the rollback, or step it; return its progress, and at its end that of the plan itself."""
         if self._rollback is None:
             try:
+                if waiting := self._lift_cordons(record):
+                    known = f"{name_brokers(waiting)} may receive replicas again"
+                    return self._waiting_progress(record, f"The rollback begins once {known}: the cordon is lifted.")
                 digest = self._publish_rollback()
             except (WrongCluster, AuthenticationFailed):
                 raise
@@ -262,6 +268,13 @@ class PlanRunner:
         self._rollback = None
         mark_rolled_back(self._journal, self._journal.plans.get(progress.digest) or record)
         return self._rolled_back_progress()
+
+    def _lift_cordons(self, record: PlanRecord) -> list[int]:
+        """Lift the cordons of a drain, so that replicas may go back; return the brokers that do not know it yet."""
+        if record.operation != Operation.DRAIN.value:
+            return []
+        with self._journal.step_lock() as fence:
+            return Cordons(self._cluster, self._journal, self._digest, self._who, fence).lift()
 
     def _rolled_back_progress(self) -> Progress:
         record = self._read_record()
@@ -341,6 +354,7 @@ class PlanRunner:
             leases=read.leases,
         )
         try:
+            self._keep_cordons(record, fence, starting=starting and not resting, cancelling=bool(cancelling))
             stepped = step.run()
             ended = not record.status.finished and not stepped.rows.unsettled
             leased_brokers = step.release_throttles(stepped) if ended else ()
@@ -362,6 +376,16 @@ class PlanRunner:
         return self._record_progress(
             record, fence, stepped, why_not=why_not, resting=resting, cancelling=bool(cancelling)
         )
+
+    def _keep_cordons(self, record: PlanRecord, fence: Fence, *, starting: bool, cancelling: bool) -> None:
+        """Cordon the brokers that a drain empties before its first move; lift that while the drain is cancelled."""
+        if record.operation != Operation.DRAIN.value:
+            return
+        cordons = Cordons(self._cluster, self._journal, self._digest, self._who, fence)
+        if cancelling:
+            cordons.lift()
+        elif starting and self._not_cordoned is None:
+            self._not_cordoned = cordons.set()
 
     def _end_plan(
         self,
@@ -491,8 +515,14 @@ class PlanRunner:
         self._read_rates_at(stepped.snapshot, unread, now_ms, throttled=throttle > 0)
         self._stalling_rates = tuple(rate for rate in self._stalling_rates if rate not in stepped.external_rates)
         slowing = external_rates_message(self._stalling_rates, 0, connection=connection)
-        parts = (stepped.foreign_note, stepped.unfinishable, stalls, external, slowing)
+        parts = (self._cordon_note, stepped.foreign_note, stepped.unfinishable, stalls, external, slowing)
         return " ".join(filter(None, parts)), (*applying, *self._stalling_rates)
+
+    @property
+    def _cordon_note(self) -> str:
+        """The message about drained brokers that could not be cordoned; empty if all were, or Kafka has no cordons."""
+        because = (self._not_cordoned or ("",))[0]
+        return because and f"Until it is stopped, a drained broker may receive new replicas: {because}"
 
     def _find_what_holds_cancels(self, stepped: StepResult, now_ms: int) -> tuple[str, tuple[ExternalRate, ...]]:
         """Return the message about original replicas that are out of sync, and the rates of others that slow them."""

@@ -5,7 +5,7 @@ reassignments may still be in flight. The plan stays in the journal, and any ret
 each of its ticks, starts no new moves but settles completed ones, so that throttles are released as soon as they are
 not needed.
 
-After a plan has ended: throttle leases on brokers that were dead, and stale in-flight records, are removed.
+After a plan has ended: throttle leases and cordons on brokers that were dead, and stale in-flight records, are removed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from kafka_steward.errors import ClusterError, DocumentError, LockLost
 from kafka_steward.escaping import printable
+from kafka_steward.execution.cordons import lift_orphaned_cordons
 from kafka_steward.execution.failures.rules import is_plan_idle
 from kafka_steward.execution.moves.in_flight import (
     delete_in_flight,
@@ -50,6 +51,7 @@ def run_chores(context: ClusterContext) -> list[str]:
         lambda: messages.extend(pause_idle_plans(cluster, journal, context.settings, who)),
         lambda: delete_stale_in_flight_records(cluster, journal, who),
         lambda: release_orphaned_throttles(cluster, journal, who),
+        lambda: lift_orphaned_cordons(cluster, journal, who),
     )
     for chore in chores:
         try:
