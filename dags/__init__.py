@@ -22,7 +22,7 @@ from kafka_steward.dags.fill import broker_joined, fill
 from kafka_steward.dags.heal import broker_failed, heal
 from kafka_steward.dags.health import health
 from kafka_steward.dags.probe import probe
-from kafka_steward.dags.rebalance import broker_imbalanced, disk_full, empty_broker_joined, rebalance
+from kafka_steward.dags.rebalance import broker_imbalanced, demoted_leads, disk_full, empty_broker_joined, rebalance
 from kafka_steward.dags.throttle import throttle
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "broker_joined",
     "cancel",
     "controls",
+    "demoted_leads",
     "disk_full",
     "empty_broker_joined",
     "fill",

@@ -23,7 +23,7 @@ from kafka_steward.operators.rebalance import (
 from kafka_steward.operators.snapshot import SnapshotClusterOperator
 from kafka_steward.rebalance_request import REQUEST_FIELDS
 
-__all__ = ["broker_imbalanced", "disk_full", "empty_broker_joined", "rebalance"]
+__all__ = ["broker_imbalanced", "demoted_leads", "disk_full", "empty_broker_joined", "rebalance"]
 
 _DOC = """
 Balances the brokers of a Kafka cluster (*rebalance*), moves replicas to new ones (*expand*), empties others (*drain*),
@@ -67,6 +67,11 @@ def disk_full(conn_id: str = DEFAULT_CONN_ID) -> Asset:
     return watch_asset(conn_id, "disk-full")
 
 
+def demoted_leads(conn_id: str = DEFAULT_CONN_ID) -> Asset:
+    """Return the asset whose events report demoted brokers that are to lead again, as `broker_imbalanced` does."""
+    return watch_asset(conn_id, "demoted-leads")
+
+
 def rebalance(
     conn_id: str = DEFAULT_CONN_ID,
     *,
@@ -74,6 +79,7 @@ def rebalance(
     on_join: bool = False,
     on_imbalance: bool = False,
     on_full_disk: bool = False,
+    on_demoted_leader: bool = False,
     fields: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     spark_conn_id: str | None = None,
@@ -93,12 +99,19 @@ def rebalance(
     Without a `schedule` it is triggered manually. A scheduled run moves at most a tenth of the cluster's bytes unless
     its `fields`, values of the form's fields, set another budget. With `on_join` it is `expand`, and starts when empty
     brokers join; with `on_imbalance` it is `leaders`, and starts when a broker leads far more than the others; with
-    `on_full_disk` it is `relieve`, and starts when a disk is full.
+    `on_full_disk` it is `relieve`, and starts when a disk is full; with `on_demoted_leader` it is `demote`, and starts
+    when a demoted broker is to lead a new topic.
 
     A run's own parameters override the `settings`, but not the approval: `approve_above`, `approvers`, `self_approval`
     and `approval_timeout`, as in ApprovePlanOperator. All else is as in every workflow: see kafka_steward.dags.
     """
-    event = _event_that_starts(schedule, on_join=on_join, on_imbalance=on_imbalance, on_full_disk=on_full_disk)
+    event = _event_that_starts(
+        schedule,
+        on_join=on_join,
+        on_imbalance=on_imbalance,
+        on_full_disk=on_full_disk,
+        on_demoted_leader=on_demoted_leader,
+    )
     workflow = Workflow(
         conn_id, settings, spark_conn_id=spark_conn_id, deferrable=deferrable, on_kill=on_kill, notify=notify
     )
@@ -142,6 +155,7 @@ _EVENTS = (
     _StartingEvent("on_join", empty_broker_joined, "expand"),
     _StartingEvent("on_imbalance", broker_imbalanced, "leaders"),
     _StartingEvent("on_full_disk", disk_full, "relieve"),
+    _StartingEvent("on_demoted_leader", demoted_leads, "demote"),
 )
 
 

@@ -145,7 +145,8 @@ class Health:
     `bytes_in` and `bytes_out` are the bytes per second that reassignments copy to and from each broker; empty while
     unknown.
     `failed_log_dirs` lists the failed log directories of live brokers, by broker, without a path if a broker reports
-    none. `cordoned` lists the live brokers without a log directory that accepts new replicas (KIP-1066).
+    none. `cordoned` lists the live brokers without a log directory that accepts new replicas (KIP-1066). `demoted`
+    counts, for each demoted broker, the partitions of which it is the preferred leader and another replica could be.
     `rack_violations` lists the partitions that break the rack rule and that a rebalance moves; `rack_left` those that
     none moves, with topic, number and the word of the reason. `deletions` has a sentence for each topic whose deletion
     is pending, which nothing else counts.
@@ -171,6 +172,7 @@ class Health:
     bytes_out: Mapping[int, float] = field(default_factory=dict)
     failed_log_dirs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     cordoned: tuple[int, ...] = ()
+    demoted: Mapping[int, int] = field(default_factory=dict)
     hidden_topics: tuple[str, ...] | None = None
     loads: Mapping[int, BrokerLoad] = field(default_factory=dict)
     rack_violations: tuple[TopicPartition, ...] = ()
@@ -191,6 +193,8 @@ class Health:
             "failed_brokers": len(self.gone),
             "failed_log_dirs": count_failed_log_dirs(self.failed_log_dirs),
             "cordoned_brokers": len(self.cordoned),
+            "demoted_brokers": len(self.demoted),
+            "demoted_leaders": sum(self.demoted.values()),
             **hidden_known,
             "pending_replicas": self.pending,
             "rack_violations": len(self.rack_violations),
@@ -225,12 +229,14 @@ def measure_health(
     hidden_topics: tuple[str, ...] | None = None,
     sizes: Mapping[int, BrokerLogDirs] | None = None,
     service_topics: Sequence[str] = (),
+    demoted: Collection[int] = (),
 ) -> Health:
     """Return the health of a cluster.
 
     `min_isr` maps topics to their min ISR; it must contain at least the topics with a replica out of sync. `ends` are
     the log end offsets of the reassigning partitions. `copies` is the copying progress now, and `before` at an earlier
     poll. `disks` are the live brokers' log directories, and `sizes` those of some brokers with their replicas.
+    `demoted` brokers are to lead nothing.
     """
     partitions = snapshot.partitions
     under_replicated = [partition for partition in partitions.values() if partition.under_replicated]
@@ -263,12 +269,22 @@ def measure_health(
         bytes_out=out_of,
         failed_log_dirs=failed_log_dirs(snapshot, disks or {}),
         cordoned=cordoned,
+        demoted=_count_preferred(snapshot, frozenset(demoted)),
         hidden_topics=hidden_topics,
         loads=_broker_loads(snapshot, disks or {}, sizes or {}),
         rack_violations=tuple(name for name, verdict in racks if verdict is RackRule.BROKEN),
         deletions=snapshot.deletion_sentences,
         rack_left=tuple((*name, verdict.word) for name, verdict in racks if verdict is not RackRule.BROKEN),
     )
+
+
+def _count_preferred(snapshot: Snapshot, demoted: frozenset[int]) -> dict[int, int]:
+    counts = dict.fromkeys(sorted(demoted), 0)
+    for partition in snapshot.partitions.values() if demoted else ():
+        preferred = partition.replicas[0]
+        if preferred in demoted and (partition.isr & snapshot.live) - demoted and not partition.reassigning:
+            counts[preferred] += 1
+    return counts
 
 
 def judge_rack_rule(

@@ -122,6 +122,8 @@ MEASURES = (
     "failed_brokers",
     "failed_log_dirs",
     "cordoned_brokers",
+    "demoted_brokers",
+    "demoted_leaders",
     "pending_replicas",
     "replica_imbalance",
     "leader_imbalance",

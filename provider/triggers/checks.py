@@ -245,7 +245,9 @@ class ClusterHealthCheck(Check["ImbalanceReport | None"]):
             opened.journal.watch_reports.replace_brokers(broker_reports(health, load))
         led = {broker: found.as_leader for broker, found in load.items()}
         disks = cluster.directories(sorted(cluster.snapshot().live))
-        report = self._imbalance.look(opened.journal, led, disks, opened.settings, listened=self._listened)
+        report = self._imbalance.look(
+            opened.journal, led, disks, opened.settings, demoted=health.demoted, listened=self._listened
+        )
         events = {event: event_payload(opened, report.now_ms, brokers) for event, brokers in report.due.items()}
         return events or None, report, every_s
 

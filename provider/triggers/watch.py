@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: The events that a watch may emit, one for each watch: a DAG that is scheduled on one must not start for another.
 EVENTS = (
     *("broker-failed", "broker-joined", "broker-new", "request", "cancel"),
-    *("broker-imbalanced", "disk-full", "alert"),
+    *("broker-imbalanced", "disk-full", "demoted-leads", "alert"),
 )
 
 
@@ -66,10 +66,11 @@ class WatchTrigger(BaseEventTrigger):
     "broker-failed": a failure is due; again every `heal_retry_interval` until a plan heals it. Airflow may duplicate or
     drop trigger events, so consumers read the state from the cluster, not from the event. "broker-joined": a live
     broker can take pending replicas (KIP-409); repeated at the same interval. "broker-new": a live broker is empty;
-    repeated at the same interval until a run claims it. "broker-imbalanced" and "disk-full": a broker leads far more
-    than the others, or has a full volume; repeated after a day (kafka_steward.execution.watch.imbalance). "request":
-    such a document was accepted. "cancel": a signal requested the cancel of a plan. "alert": people are to be notified
-    of something; repeated until a run has done so (kafka_steward.execution.watch.alerts).
+    repeated at the same interval until a run claims it. "broker-imbalanced", "disk-full" and "demoted-leads": a broker
+    leads far more than the others, has a full volume, or is demoted and is to lead something new; repeated after a day
+    (kafka_steward.execution.watch.imbalance). "request": such a document was accepted. "cancel": a signal requested
+    the cancel of a plan. "alert": people are to be notified of something; repeated until a run has done so
+    (kafka_steward.execution.watch.alerts).
 
     The trigger never ends, and raises nothing: Airflow would restart it every 2 s without showing the reason.
     """

@@ -137,9 +137,11 @@ def show_cluster(opened: ClusterDep, after: str | None = None) -> Response:
     running = opened.summary.running
     progress = None if running is None else plan_data.progress(reader, cluster_id, running.plan.digest)
     pending = opened.access.pending_approvals(opened.dags)
+    brokers = reports.brokers(reader, cluster_id)
     return opened.render(
         "cluster.html",
-        brokers=reports.brokers(reader, cluster_id),
+        brokers=brokers,
+        broker_buttons=maker.of_brokers(brokers),
         documents=reports.documents(reader, cluster_id),
         plans=plan_data.plans(reader, cluster_id, after=after, limit=_PLANS_PER_PAGE),
         running=running,

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from kafka_steward.commands import command_line
 from kafka_steward.page_data.clusters import ClusterSummary
+from kafka_steward.page_data.reports import Brokers
 from kafka_steward.ui.access import PendingApproval, WorkflowDag
 
 
@@ -118,19 +119,19 @@ DRAIN = Offer(
 DEMOTE = Offer(
     "demote",
     "rebalance",
-    "Demote brokers",
-    "Plans that these brokers lead nothing until they are promoted; nothing is copied.",
-    (Field("Broker ids", "conf.brokers", "ids", required=True, hint="such as 3, 4"),),
-    # They show the plan: only a run of the DAG writes down that the brokers are demoted.
-    ("plan demote --brokers IDS",),
+    "Demote",
+    "Plans that this broker leads nothing until it is promoted; nothing is copied.",
+    (),
+    # It shows the plan: only a run of the DAG writes down that the broker is demoted.
+    ("plan demote --brokers {broker}",),
 )
 PROMOTE = Offer(
     "promote",
     "rebalance",
-    "Promote brokers",
-    "Plans that these demoted brokers lead again, in the order from before.",
-    (Field("Broker ids", "conf.brokers", "ids", required=True, hint="such as 3, 4"),),
-    ("plan promote --brokers IDS",),
+    "Promote",
+    "Plans that this broker leads again, in the order from before its demotion.",
+    (),
+    ("plan promote --brokers {broker}",),
 )
 DISABLE = Offer(
     "disable",
@@ -189,22 +190,34 @@ class ButtonMaker:
         return [
             self._run(DRY_RUN, {"operation": "rebalance", "dry_run": True}),
             self._run(DRAIN, {"operation": "drain"}),
-            self._run(DEMOTE, {"operation": "demote"}),
-            self._run(PROMOTE, {"operation": "promote"}),
             self._run(ENABLE, {"action": "enable"}) if disabled else self._run(DISABLE, {"action": "disable"}),
             self._run(ANNOUNCE, {"action": "announce_restart"}),
         ]
+
+    def of_brokers(self, brokers: Brokers) -> dict[int, Button]:
+        """Return the button of each live broker, by its id: it is demoted, or promoted where it is demoted."""
+        live = [report.broker for report in brokers.rows if report.live]
+        # The rights of the user are asked for once, not for each broker.
+        dag, refusal = self._usable_dag(DEMOTE.workflow)
+        offers = {broker: PROMOTE if broker in brokers.demoted else DEMOTE for broker in live}
+        return {
+            broker: self._button(offer, {"operation": offer.id, "brokers": [broker]}, dag, refusal)
+            for broker, offer in offers.items()
+        }
 
     def of_approval(self, pending: PendingApproval) -> list[Button]:
         """Return the two answers to a plan that waits for approval."""
         return [self._answer(pending, "Approve"), self._answer(pending, "Reject")]
 
     def _run(self, offer: Offer, conf: Mapping[str, Any]) -> Button:
-        dag, refusal = self._usable_dag(offer.workflow)
+        return self._button(offer, conf, *self._usable_dag(offer.workflow))
+
+    def _button(self, offer: Offer, conf: Mapping[str, Any], dag: WorkflowDag | None, refusal: str) -> Button:
         dag_id = dag.dag_id if dag else offer.workflow
         path, plan = quote(dag_id, safe=""), str(conf.get("plan", ""))[:12]
+        broker = "".join(map(str, conf.get("brokers", ())))
         return Button(
-            id=offer.id,
+            id=f"{offer.id}-{broker}" if broker else offer.id,
             label=offer.label,
             explanation=offer.explanation,
             method="POST",
@@ -213,7 +226,7 @@ class ButtonMaker:
             fields=offer.fields,
             refusal=refusal,
             # They need neither the page nor the DAG.
-            commands=tuple(command_line(verb.format(plan=plan), self.conn_id) for verb in offer.verbs),
+            commands=tuple(command_line(verb.format(plan=plan, broker=broker), self.conn_id) for verb in offer.verbs),
             follow=f"{self.base}/dags/{path}/runs/",
             danger=offer.danger,
         )

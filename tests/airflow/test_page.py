@@ -119,7 +119,7 @@ def test_a_cluster_without_a_dag_is_shown_to_nobody_and_named_to_who_may_read_co
 def test_each_user_is_shown_what_they_may_do_and_why_not(page: Desk) -> None:
     for user in ("victor", "uma", "ann", "admin"):
         found = actions(get(page.airflow, f"cluster?conn={CONN_ID}", user).text)
-        assert set(found) == {"dry-run", "drain", "demote", "promote", "disable", "announce"}
+        assert set(found) == {"dry-run", "drain", "disable", "announce"}
         refused = "" if user != "victor" else f"You may not start runs of the DAG controls_{CONN_ID}; ask"
         assert found["disable"].startswith(refused)
         assert bool(found["disable"]) == bool(refused)

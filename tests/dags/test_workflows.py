@@ -17,6 +17,7 @@ from kafka_steward.dags import (
     broker_failed,
     broker_imbalanced,
     broker_joined,
+    demoted_leads,
     disk_full,
     empty_broker_joined,
     fill,
@@ -83,6 +84,7 @@ def test_what_a_killed_submit_does_is_said_once() -> None:
         (partial(rebalance, on_join=True), "expand", empty_broker_joined, "broker-new"),
         (partial(rebalance, on_imbalance=True), "leaders", broker_imbalanced, "broker-imbalanced"),
         (partial(rebalance, on_full_disk=True), "relieve", disk_full, "disk-full"),
+        (partial(rebalance, on_demoted_leader=True), "demote", demoted_leads, "demoted-leads"),
     ],
 )
 def test_it_listens_to_its_own_clusters_watch(
@@ -168,7 +170,10 @@ def test_with_on_join_a_new_broker_starts_an_expand_that_waits_for_a_quiet_clust
         rebalance(on_full_disk=True, on_imbalance=True)
 
 
-@pytest.mark.parametrize(("argument", "operation"), [("on_imbalance", "leaders"), ("on_full_disk", "relieve")])
+@pytest.mark.parametrize(
+    ("argument", "operation"),
+    [("on_imbalance", "leaders"), ("on_full_disk", "relieve"), ("on_demoted_leader", "demote")],
+)
 def test_a_broker_that_stands_out_starts_a_plan_of_its_own_kind(argument: str, operation: str) -> None:
     dag = rebalance("kafka_production", **{argument: True})  # type: ignore[arg-type]
     assert (dag.params["operation"], dag.params["when_busy"]) == (operation, "wait")

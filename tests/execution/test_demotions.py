@@ -14,10 +14,14 @@ from kafka_steward.execution.demotions import demoted_brokers, demotions_in_effe
 from kafka_steward.execution.effects import elect_preferred_leaders
 from kafka_steward.execution.plans.lifecycle import request_cancel
 from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.watch.health import check_health
+from kafka_steward.journal.observed import BrokerReport
 from kafka_steward.journal.records import DEMOTIONS, Demotion, PlanRecord
 from kafka_steward.journal.store import open_journal
 from kafka_steward.page_data.reader import open_reader
-from kafka_steward.page_data.reports import brokers
+from kafka_steward.page_data.reports import Brokers, brokers
+from kafka_steward.ui.access import WorkflowDag
+from kafka_steward.ui.buttons import ButtonMaker
 from tests.execution.desk import Desk
 from tests.local_plan import planned
 from tests.simulated_plan import WHO
@@ -162,3 +166,30 @@ def test_the_page_reads_the_demotions_that_are_in_effect(tmp_path: Path) -> None
         assert demoted_brokers(journal) == {1}
         request_cancel(journal, "p", who=WHO, reason="no")
         assert brokers(reader, "c").demoted.keys() == demoted_brokers(journal) == {1, 2}
+
+
+def test_the_health_check_finds_what_a_demoted_broker_is_to_lead_and_a_second_demotion_takes_it(desk: Desk) -> None:
+    desk.execute("demote", 1)
+    measures = check_health(desk.simulator, desk.journal)[0].measures
+    assert (measures["demoted_brokers"], measures["demoted_leaders"]) == (1, 0)
+    desk.simulator.create("new", [(1, 2), (2, 1), (1,)])
+    health = check_health(desk.simulator, desk.journal)[0]
+    assert health.demoted == {1: 1}, "of the third partition there is no other replica"
+    desk.execute("demote")
+    assert desk.orders()["new-0"] == (2, 1)
+    assert check_health(desk.simulator, desk.journal)[0].demoted == {1: 0}
+    desk.execute("promote", 1)
+    assert desk.orders()["new-0"] == (1, 2), "as it was created"
+    assert check_health(desk.simulator, desk.journal)[0].measures["demoted_brokers"] == 0
+
+
+def test_a_live_broker_has_a_button_that_demotes_it_or_promotes_it() -> None:
+    rows = tuple(BrokerReport(broker, live=broker != 3) for broker in (1, 2, 3))
+    shown = Brokers(1, rows, (), demoted={2: Demotion(("a" * 64,), "ada", 1_000)})
+    dag = WorkflowDag("rebalance_c", "rebalance", paused=False)
+    found = ButtonMaker("c", "", [dag], lambda _: True).of_brokers(shown)
+    assert {broker: button.id for broker, button in found.items()} == {1: "demote-1", 2: "promote-2"}
+    assert found[2].body["conf"] == {"operation": "promote", "brokers": [2]}
+    assert found[1].commands == ("airflow kafka-steward plan demote --brokers 1 --cluster c",)
+    refused = ButtonMaker("c", "", [dag], lambda _: False).of_brokers(shown)
+    assert refused[1].refusal == "You may not start runs of the DAG rebalance_c; ask a person who may."

@@ -7,6 +7,7 @@ import pytest
 from kafka_steward.cluster.state import BrokerLogDirs, Directory
 from kafka_steward.execution.watch.imbalance import (
     AGAIN_MS,
+    DEMOTED,
     FULL,
     IMBALANCED,
     ImbalanceReport,
@@ -63,11 +64,12 @@ class Looking:
         self.simulator: Simulator
         self.journal: Journal
         self.simulator, self.journal = simulated("1a 2b 3c", "t: 123")
-        self.watch, self.listened = ImbalanceWatch(), frozenset({IMBALANCED, FULL})
+        self.watch, self.listened = ImbalanceWatch(), frozenset({DEMOTED, IMBALANCED, FULL})
+        self.demoted: dict[int, int] = {}
 
     def look(self, bytes_in: dict[int, float], *used: int) -> ImbalanceReport:
         disks = {broker: disk(each) for broker, each in enumerate(used, 1)}
-        return self.watch.look(self.journal, bytes_in, disks, Settings(), listened=self.listened)
+        return self.watch.look(self.journal, bytes_in, disks, Settings(), demoted=self.demoted, listened=self.listened)
 
 
 def test_a_hot_broker_is_announced_at_the_third_look_and_again_after_a_day() -> None:
@@ -80,6 +82,21 @@ def test_a_hot_broker_is_announced_at_the_third_look_and_again_after_a_day() -> 
     assert looking.look(EVEN).sentence == "No broker stands out."
     assert looking.journal.rows(STANDING_OUT).all() == []
     assert [looking.look(HOT).due for _ in range(3)] == [{}, {}, {IMBALANCED: (1,)}]
+
+
+def test_a_demoted_broker_that_is_to_lead_is_announced_at_once_and_after_a_day() -> None:
+    looking = Looking()
+    looking.demoted = {1: 0, 2: 3}
+    found = looking.look(EVEN)
+    assert found.due == {DEMOTED: (2,)}
+    assert found.sentence == (
+        "Broker 2 is demoted and is the preferred leader of partitions that another broker could lead; demote again."
+    )
+    assert looking.look(EVEN).due == {}
+    looking.simulator.now_ms += AGAIN_MS
+    assert looking.look(EVEN).due == {DEMOTED: (2,)}
+    looking.demoted = {2: 0}
+    assert looking.look(EVEN).sentence == "No broker stands out."
 
 
 def test_a_full_volume_is_announced_at_once_and_another_one_too() -> None:

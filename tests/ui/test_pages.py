@@ -146,7 +146,9 @@ def test_a_broker_shows_its_state_replicas_leaders_bytes_disks_and_rates(
     scene: Scene, visit: Visit, conn_id: str, broker: int, cells: str
 ) -> None:
     page = visit(everything()).get(f"cluster?conn={conn_id}").text
-    assert row_of(page, broker) == cells.split("|")
+    *shown, action = row_of(page, broker)
+    assert shown == cells.split("|")
+    assert action.startswith("Demote Plans that this broker leads nothing")
     assert "The hottest partitions of an hour: orders-0 2.0 MB/s, orders-1 1.8 MB/s," in page
 
 
@@ -337,8 +339,8 @@ def buttons(text: str) -> dict[str, str]:
 def test_a_button_is_a_call_of_airflows_own_api(scene: Scene, visit: Visit) -> None:
     text = visit(everything()).get(f"cluster?conn={MOVING}").text
     assert set(buttons(text)) == {
-        *("cancel", "rollback", "throttle", "dry-run", "drain"),
-        *("demote", "promote", "disable", "announce"),
+        *("cancel", "rollback", "throttle", "dry-run", "drain", "disable", "announce"),
+        *(f"demote-{broker}" for broker in range(1, 7)),
     }
     assert set(buttons(text).values()) == {""}
     forms = {
@@ -351,6 +353,7 @@ def test_a_button_is_a_call_of_airflows_own_api(scene: Scene, visit: Visit) -> N
     assert (rollback["method"], rollback["url"]) == ("POST", f"/api/v2/dags/cancel_{MOVING}/dagRuns")
     assert json.loads(rollback["body"]) == {"logical_date": None, "conf": {"plan": RUNNING, "scope": "plan"}}
     assert json.loads(forms["drain"]["body"])["conf"] == {"operation": "drain"}
+    assert json.loads(forms["demote-2"]["body"])["conf"] == {"operation": "demote", "brokers": [2]}
     assert json.loads(forms["announce"]["body"])["conf"] == {"action": "announce_restart"}
     assert json.loads(forms["dry-run"]["body"])["conf"] == {"operation": "rebalance", "dry_run": True}
 

@@ -17,6 +17,7 @@ from kafka_steward.cluster.health import (
 from kafka_steward.cluster.state import LogEndSource, partitions_by_broker
 from kafka_steward.errors import RequestError
 from kafka_steward.execution.cluster_queries import find_hidden_topics, min_isr_by_topic
+from kafka_steward.execution.demotions import demoted_brokers
 from kafka_steward.execution.ports import ClusterPort
 from kafka_steward.execution.topics.pending import count_missing, list_pending, with_hidden_pending_topics
 from kafka_steward.execution.unsettled import record_unsettled
@@ -48,6 +49,8 @@ _MEASURES = (
     "reassignment_max_lag",
     "failed_brokers",
     "cordoned_brokers",
+    "demoted_brokers",
+    "demoted_leaders",
     "replica_imbalance",
     "leader_imbalance",
 )
@@ -104,6 +107,7 @@ def check_health(
         hidden_topics=tuple(find_hidden_topics(cluster, snapshot, log_dirs)) if thorough else None,
         sizes=log_dirs,
         service_topics=service_topics,
+        demoted=demoted_brokers(journal),
     )
     return health, copies
 

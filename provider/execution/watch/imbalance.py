@@ -1,8 +1,8 @@
-"""Brokers that stand out: by the bytes that producers bring into the partitions that they lead, or by a full volume.
+"""Brokers that stand out: by the bytes that producers bring into what they lead, a full volume, or a broken demotion.
 
-A broker that leads far more than the mean is announced once it has done so at three looks in a row, and a volume that
-is used above its threshold at once. Either is announced again after a day: a plan may have been refused, or have found
-nothing better, and asking for it every minute would help nobody.
+A broker that leads far more than the mean is announced once it has done so at three looks in a row; a volume that is
+used above its threshold, and a demoted broker that is to lead a new topic, at once. Each is announced again after a
+day: a plan may have been refused, or have found nothing better, and asking for it every minute would help nobody.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kafka_steward.journal.store import Journal
 from kafka_steward.settings import Settings
 
 #: The events of the watch, which are the keys of the records too.
-IMBALANCED, FULL = "broker-imbalanced", "disk-full"
+IMBALANCED, FULL, DEMOTED = "broker-imbalanced", "disk-full", "demoted-leads"
 #: Milliseconds after which what lasts is announced again.
 AGAIN_MS = 86_400_000
 #: The looks in a row at which a broker has to lead far more than the mean.
@@ -76,14 +76,19 @@ class ImbalanceWatch:
         disks: Mapping[int, BrokerLogDirs],
         settings: Settings,
         *,
+        demoted: Mapping[int, int],
         listened: frozenset[str],
     ) -> ImbalanceReport:
-        """Look once, and record what is announced to those who listen. Raises JournalError."""
+        """Look once, and record what is announced to those who listen. Raises JournalError.
+
+        `demoted` has how many partitions each demoted broker is to lead that another one could.
+        """
         hot = find_imbalanced_brokers(bytes_in, settings.imbalance_above)
         self._looks = self._looks + 1 if hot else 0
         found = {
             IMBALANCED: hot if self._looks >= LOOKS else (),
             FULL: find_full_brokers(disks, settings.disk_above),
+            DEMOTED: tuple(sorted(broker for broker, leads in demoted.items() if leads)),
         }
         now_ms = journal.now_ms()
         due = {event: named for event, named in found.items() if _announce(journal, event, named, listened, now_ms)}
@@ -99,6 +104,9 @@ def _sentence(found: Mapping[str, Assignment], settings: Settings) -> str:
         parts.append(
             f"{begin_with_brokers(full, 'has', 'have')} a volume that is used above {settings.disk_above:.0%}."
         )
+    if leading := found[DEMOTED]:
+        are = begin_with_brokers(leading, "is demoted and is", "are demoted and are")
+        parts.append(f"{are} the preferred leader of partitions that another broker could lead; demote again.")
     return " ".join(parts) or "No broker stands out."
 
 

@@ -188,7 +188,7 @@
 
   const CHARTS = [
     ["Partitions", ["under_replicated_partitions", "under_min_isr_partitions", "offline_partitions", "reassigning_partitions", "rack_violations"]],
-    ["Brokers and disks", ["failed_brokers", "failed_log_dirs", "cordoned_brokers"]],
+    ["Brokers and disks", ["failed_brokers", "failed_log_dirs", "cordoned_brokers", "demoted_brokers"]],
     ["Imbalance", ["replica_imbalance", "leader_imbalance"]],
   ];
 
