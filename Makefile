@@ -1,4 +1,4 @@
-.PHONY: demo quick test ci slow mutants statements versions check docs install benchmark dist distributions sbom clean help
+.PHONY: demo quick test ci slow chaos-simulated mutants statements versions check docs install benchmark dist distributions sbom clean help
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -35,6 +35,9 @@ ci: install  ## what CI runs, after `make check`: the tests, and every workflow 
 
 slow: install  ## what neither of them runs, and a search for new cases of the properties
 	@$(PYTEST) --hypothesis-profile searching --retry-real --every-case -m "slow or hypothesis"
+
+chaos-simulated: install  ## seeded faults on the simulated cluster for ten minutes; a failing seed is shrunk (SEED=1, ROUNDS, MINUTES)
+	@$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) $(if $(ROUNDS),--rounds $(ROUNDS)) --minutes $(or $(MINUTES),10)
 
 mutants: install  ## what no quick test notices when the code is changed (FILES=provider/...)
 	@$(BIN)/python -m tests.mutants $(FILES)

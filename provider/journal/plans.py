@@ -305,6 +305,14 @@ class Plans:
             if state.settled:
                 self._delete_settled_chunks(digest)
 
+    def withdraw(self, record: PlanRecord) -> None:
+        """Delete a plan that was just published, unless another process has changed it since."""
+        with self._transaction():
+            if self._plans.change(record.digest, record.revision, {"status": record.status}):
+                self._table.delete(record.digest)
+                self._plans.delete(record.digest)
+                self._project(lambda: self._chunks.delete(record.chunks))
+
     def purge(self, before_ms: int) -> list[str]:
         """Delete plans that ended before `before_ms` of the journal's clock, with their rows; return their digests.
 

@@ -21,7 +21,7 @@ from kafka_steward.errors import KafkaRefused, KafkaTimeout, VersionConflict
 from kafka_steward.execution.moves.concurrency import Pressure
 from kafka_steward.execution.moves.states import HoldReason
 from kafka_steward.execution.unsettled import record_unsettled
-from kafka_steward.journal.audit import Outcome
+from kafka_steward.journal.audit import Action, Outcome
 from kafka_steward.journal.records import MoveState, PlanStatus
 from kafka_steward.settings import Settings
 from tests.documents import create_document
@@ -198,6 +198,41 @@ def test_a_topic_that_is_recreated_in_the_middle_is_left_alone(simulator: Simula
     assert progress.dropped == 5
     assert world.row("t-0").detail == "its topic was deleted and re-created"
     assert world.replicas("t-0") == (2, 3, 4)
+
+
+@pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_topic_that_is_recreated_while_it_is_submitted_is_given_back_or_named(
+    monkeypatch: pytest.MonkeyPatch, mode: str, staged: bool, copies: bool
+) -> None:
+    """Kafka knows topics by their names: it moves the new one."""
+    simulator = Simulator.of("1a 2b 3c 4a 5b 6c", "t: 123", mode=mode)
+    alter = simulator.alter
+
+    def too_late(targets: Mapping[TopicPartition, Assignment], **more: bool) -> Any:
+        monkeypatch.setattr(simulator, "alter", alter)
+        simulator.delete("t")
+        simulator.create("t", [(6, 2, 3)], size=100 if copies else 0)
+        return simulator.alter(targets, **more)
+
+    rules = Settings(throttle=0, one_replica_at_a_time=staged)
+    world = apply(simulator, move("t-0", "123", "453", topic_id="id1"), settings=rules)
+    monkeypatch.setattr(simulator, "alter", too_late)
+    simulator.bandwidth = 10
+    progress = world.run()
+    assert (progress.dropped, simulator.reassignments()) == (1, {})
+    cancels = [row.entry for row in world.journal.audit.rows(plan=world.digest, action=Action.CANCEL)]
+    there = world.replicas("t-0")
+    if copies:
+        assert world.row("t-0").detail.endswith(
+            "what Kafka began with the new one is cancelled, whose replicas may be in another order"
+        )
+        assert (sorted(there), len(cancels)) == ([2, 3, 6], 1)
+        assert "created anew while the move was submitted" in cancels[0].reason
+    else:
+        assert "the new one has replicas of this move" in world.row("t-0").detail
+        assert (there, cancels) == ((1, 2, 3, 4) if staged else (4, 5, 3), [])
 
 
 def test_what_someone_else_moves_is_theirs(simulator: Simulator) -> None:

@@ -167,6 +167,26 @@ def test_a_second_plan_waits_for_the_first(simulator: Simulator, journal: Journa
     assert journal.plans.get(second.digest) is None
 
 
+def test_a_plan_that_another_one_forestalls_while_it_is_written_is_not_published(
+    simulator: Simulator, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = a_heal(simulator), asked_for(simulator)
+    written = journal.plans.publish
+
+    def forestalled(record: PlanRecord, moves: Sequence[Move]) -> PlanRecord:
+        monkeypatch.undo()
+        published = written(record, moves)
+        publish(simulator, journal, first)
+        return published
+
+    monkeypatch.setattr(journal.plans, "publish", forestalled)
+    with pytest.raises(SlotTaken, match=f"plan {first.digest[:12]} holds the plan slot"):
+        publish(simulator, journal, second)
+    assert (journal.plans.get(second.digest), journal.plans.rows(second.digest)) == (None, [])
+    assert len(journal.mailbox.children("/admin/reassign_chunks")) == 1
+    assert journal.slot.holders() == (first.digest,)
+
+
 def test_a_heal_goes_first_and_gives_the_cluster_back(simulator: Simulator, journal: Journal) -> None:
     asked, heal = asked_for(simulator), a_heal(simulator)
     publish(simulator, journal, asked)

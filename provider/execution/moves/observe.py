@@ -46,6 +46,10 @@ class ObservedState(Enum):
     HIDDEN = "hidden"
     #: The topic was deleted and re-created.
     RECREATED = "recreated"
+    #: The same, and Kafka applies the move to the new topic, which came between the last poll and the submission.
+    RECREATED_IN_FLIGHT = "recreated, in flight"
+    #: The same, and Kafka has completed the move, or a stage of it, on the new topic.
+    RECREATED_AT_TARGET = "recreated, at the target"
     #: We cancel it, and Kafka still lists it.
     CANCELLING = "cancelling"
     #: We cancelled it; its replicas are the originals in another order, or the originals and those of completed stages.
@@ -82,6 +86,14 @@ TRANSITION_OF: dict[ObservedState, tuple[Event, str]] = {
     ObservedState.GONE: (Event.DROP, TOPIC_DELETED),
     ObservedState.DELETING: (Event.DROP, DELETION_PENDING),
     ObservedState.RECREATED: (Event.DROP, TOPIC_RECREATED),
+    ObservedState.RECREATED_IN_FLIGHT: (
+        Event.DROP,
+        f"{TOPIC_RECREATED}; what Kafka began with the new one is cancelled, whose replicas may be in another order",
+    ),
+    ObservedState.RECREATED_AT_TARGET: (
+        Event.DROP,
+        f"{TOPIC_RECREATED}, and the new one has replicas of this move; which it had before is not known",
+    ),
     ObservedState.RESTORED: (Event.CANCEL_COMPLETED, "cancelled, and restored to its original replicas"),
     ObservedState.BETWEEN_STAGES: (Event.STAGE_COMPLETED, "a new replica is in sync, and the next stage may start"),
     ObservedState.CANNOT_ROLL_BACK: (
@@ -188,9 +200,16 @@ def observe_move(row: MoveRow, partition: Partition | None, live: frozenset[int]
     if partition is None:
         return ObservedState.GONE
     if partition.is_recreated(row.move.topic_id):
-        return ObservedState.RECREATED
+        return _observe_recreated(row, partition)
     observe = _observe_reversal if phase_of(row) is Phase.CANCELLING else _observe_submitted
     return observe(row, partition, live)
+
+
+def _observe_recreated(row: MoveRow, partition: Partition) -> ObservedState:
+    target = partition.target
+    if target != row.move.after and not is_between_stages(row, target):
+        return ObservedState.RECREATED
+    return ObservedState.RECREATED_IN_FLIGHT if partition.reassigning else ObservedState.RECREATED_AT_TARGET
 
 
 def _observe_submitted(row: MoveRow, partition: Partition, live: frozenset[int]) -> ObservedState:

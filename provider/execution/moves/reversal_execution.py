@@ -189,6 +189,8 @@ def _after(reversal: Reversal, verdict: Verdict) -> Reversal:
     return replace(reversal, unanswered=False, cancelled=verdict.state is ReversalState.IN_FLIGHT)
 
 
+_NEW_TOPIC = "it was meant for a topic that was deleted, and created anew while the move was submitted"
+
 _UNACKNOWLEDGED = "it was not acknowledged, and must not start later"
 
 #: The states of a move whose cancel is recorded, and is not complete.
@@ -273,6 +275,20 @@ class MoveReversals:
         back = [row for row in rows if can_roll_back_stages(row, partitions.get(row.topic_partition), snapshot.live)]
         staged = [replace(row, stage=stage_number(row.move, partitions[row.topic_partition].replicas)) for row in back]
         self.moves.record_cancelling([(row, why, cause) for row in staged])
+
+    def cancel_on_new_topics(self, findings: Iterable[Observation], snapshot: Snapshot) -> None:
+        """Cancel moves that Kafka has begun with a topic that was created anew while they were submitted.
+
+        Kafka knows topics by their names. The cancel restores the replicas of the new topic, though not their order.
+        """
+        hit = [finding.row for finding in findings if finding.state is ObservedState.RECREATED_IN_FLIGHT]
+        moves = []
+        for row in hit:
+            now = snapshot.partitions[row.topic_partition]
+            moves.append(replace(row.move, before=now.original, after=now.target, topic_id=now.topic_id))
+        self.executor.execute_next(
+            [Reversal(move, _NEW_TOPIC, plan=self.plan, attempt=None) for move in moves], snapshot
+        )
 
     def extend_external_cancels(self, findings: Iterable[Observation]) -> None:
         """Extend an external cancel of a stage to the stages before it."""

@@ -241,6 +241,8 @@ class Step:
         snapshot = self._take_snapshot()
         self._recover_moves(snapshot)
         findings = observe_moves(self._moves.rows().started, snapshot)
+        # Before these moves are dropped: a process that ends in between is followed by one that finds them again.
+        self._reversals.cancel_on_new_topics(findings, snapshot)
         # First: all that follows decides by the states that the poll has found.
         self._moves.record_observations(findings)
         # So far only the poll has counted: what ended since the last step, and not what this one is about to do.

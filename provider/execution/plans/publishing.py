@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from kafka_steward.assignment import Operation, counted
 from kafka_steward.commands import command_line
-from kafka_steward.errors import PlanError
+from kafka_steward.errors import PlanError, SlotTaken
 from kafka_steward.execution.cordons import record_drain
 from kafka_steward.execution.demotions import record_plan_of_demotions
 from kafka_steward.execution.failures.records import LATEST_PLANS, delete_entry, read_failures, read_log_dir_failures
@@ -70,8 +70,7 @@ def publish_plan(
     if stale is not None:
         why = f"no process stepped it any longer; heal {wanted.digest[:12]} runs instead"
         abandon_plan(journal, stale.digest, who, why)
-    record = journal.plans.publish(wanted, plan.moves)
-    claim_slot(journal, record, who)
+    record = _publish_with_slot(context, plan, wanted, is_new=known is None)
     record_plan_of_demotions(journal, plan, who)
     if known is None:
         record_drain(journal, plan)
@@ -83,6 +82,19 @@ def publish_plan(
         )
     if record.auto_generated:
         _delete_failure_entries(journal, record, plan.proof.get("brokers_failed", ()), who)
+    return record
+
+
+def _publish_with_slot(context: ClusterContext, plan: PlanFolder, wanted: PlanRecord, *, is_new: bool) -> PlanRecord:
+    journal = context.journal
+    record = journal.plans.publish(wanted, plan.moves)
+    try:
+        claim_slot(journal, record, context.actor)
+    except SlotTaken:
+        # Another plan was published in between. Nobody would step this one, which counts as not published.
+        if is_new:
+            journal.plans.withdraw(record)
+        raise
     return record
 
 
