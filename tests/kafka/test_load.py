@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -13,11 +15,23 @@ from kafka import KafkaProducer
 
 from kafka_steward.assignment import TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
-from kafka_steward.execution.load.look import LoadWatch
-from kafka_steward.journal.store import open_journal
+from kafka_steward.execution.effects import elect_preferred_leaders
+from kafka_steward.execution.load import look
+from kafka_steward.execution.load.look import LoadWatch, known_rates
+from kafka_steward.execution.plans.publishing import publish_plan
+from kafka_steward.execution.plans.runner import PlanRunner
+from kafka_steward.execution.plans.snapshot import take_snapshot
+from kafka_steward.execution.ports import ClusterContext
+from kafka_steward.journal.audit import Actor
+from kafka_steward.journal.records import PlanStatus
+from kafka_steward.journal.store import Journal, open_journal
+from kafka_steward.planning.files.formats import read_snapshot
 from kafka_steward.sandbox import Sandbox, start
 from kafka_steward.sandbox.cluster_layout import pick_ports
 from kafka_steward.sandbox.jvm import Jvm
+from kafka_steward.settings import Settings
+from tests.local_plan import planned
+from tests.stepping import to_the_end
 
 pytestmark = [pytest.mark.kraft, pytest.mark.slow]
 
@@ -90,9 +104,11 @@ def count(sandbox: Sandbox, port: int) -> tuple[float, int]:
 
 
 def test_the_bytes_into_each_broker_are_those_that_it_counts_itself(
-    counted: tuple[Sandbox, dict[int, int]], tmp_path: Any
+    counted: tuple[Sandbox, dict[int, int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And a plan of the operation `leaders` by these evens out what they count."""
     sandbox, ports = counted
+    monkeypatch.setattr(look, "WRITTEN_EVERY_S", 0.0)
     producing = Producing(sandbox.bootstrap)
     try:
         with (
@@ -109,12 +125,45 @@ def test_the_bytes_into_each_broker_are_those_that_it_counts_itself(
                 keyed = TopicPartition(KEYED, 0)
                 sizes.append(cluster.log_sizes({1: [keyed]})[keyed, 1])
                 time.sleep(LOOK_S)
-            after = {broker: count(sandbox, port) for broker, port in ports.items()}
+            own = counted_rates(sandbox, ports, before)
+            found = {broker: bytes_in.as_leader for broker, bytes_in in watch.brokers.items()}
+            led_evenly = even_out_leaders(cluster, journal, tmp_path)
+            time.sleep(5)  # producers hear of the new leaders
+            before = {broker: count(sandbox, port) for broker, port in ports.items()}
+            time.sleep(20)
+            evened = counted_rates(sandbox, ports, before)
     finally:
         producing.end()
-    own = {broker: (after[broker][1] - before[broker][1]) / (after[broker][0] - before[broker][0]) for broker in before}
-    found = {broker: bytes_in.as_leader for broker, bytes_in in watch.brokers.items()}
     assert any(later < earlier for earlier, later in pairwise(sizes)), "nothing was compacted"
     assert found == pytest.approx(own, rel=0.1)
     followed = sum(bytes_in.as_follower for bytes_in in watch.brokers.values())
     assert sum(found.values()) < followed < 2 * sum(found.values()), "two or three replicas"
+    assert max(own.values()) > 1.15 * fmean(own.values())
+    assert led_evenly
+    assert max(evened.values()) < 1.1 * 1.05 * fmean(evened.values()), "as the brokers count it themselves"
+
+
+def even_out_leaders(cluster: KafkaCluster, journal: Journal, folder: Path) -> bool:
+    """Carry out a plan of the operation `leaders` by the measured rates: nothing is copied."""
+    who, settings = Actor(person="ada"), Settings(min_free=0, throttle=0)
+    uri = str(folder / "snapshot")
+    take_snapshot(cluster, uri, failed=(), now_ms=journal.now_ms(), rates=known_rates(journal))
+    snapshot = read_snapshot(uri)
+    plan = planned(snapshot, "leaders")
+    assert (plan.proof["replicas_moved"], plan.proof["leader_evenness"]) == (0, "bytes-in")
+    context = ClusterContext(cluster, journal, settings, who)
+    publish_plan(context, plan, snapshot=snapshot)
+    assert to_the_end(PlanRunner(context, plan.digest)).status is PlanStatus.COMPLETED
+    names = [move.topic_partition for move in plan.moves]
+    elect_preferred_leaders(cluster, journal, who=who, partitions=names)
+    return len(names) > 0
+
+
+def counted_rates(
+    sandbox: Sandbox, ports: Mapping[int, int], before: Mapping[int, tuple[float, int]]
+) -> dict[int, float]:
+    """The bytes per second that each broker has counted since."""
+    after = {broker: count(sandbox, port) for broker, port in ports.items()}
+    return {
+        broker: (after[broker][1] - before[broker][1]) / (after[broker][0] - before[broker][0]) for broker in before
+    }

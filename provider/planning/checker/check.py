@@ -35,6 +35,14 @@ from kafka_steward.planning.checker.constraints import (
     build_outcome,
     exact_capacities,
 )
+from kafka_steward.planning.checker.leader_bytes import EVEN as BY_BYTES
+from kafka_steward.planning.checker.leader_bytes import (
+    is_by_bytes,
+    knows_bytes_in,
+    leader_bytes_problems,
+    leader_bytes_questions,
+    takeover_problems_by_bytes,
+)
 from kafka_steward.planning.checker.leader_prices import LeaderFindings, check_leaders, leader_price_objections
 from kafka_steward.planning.checker.leaders import (
     LeaderCounts,
@@ -49,7 +57,7 @@ from kafka_steward.planning.checker.leaders import (
     takeovers,
     topic_leader_problems,
 )
-from kafka_steward.planning.checker.load import load_problems
+from kafka_steward.planning.checker.load import load_problems, rates_by_partition
 from kafka_steward.planning.checker.relief import VolumesLeft, volume_problems
 from kafka_steward.planning.checker.room import NO_LIMIT, RoomLeft, room_left, room_problems
 from kafka_steward.planning.checker.rules import (
@@ -216,7 +224,8 @@ def check_topics(
     )
     evenness = check_evenness(brokers, touchable_partitions(context, partitions), rows, proof) if checkable else None
     after = leaders_by_topic(moves, context)
-    prices = prices_by_broker(brokers, proof) if proof.get("operation") == Operation.LEADERS.value else None
+    by_count = proof.get("operation") == Operation.LEADERS.value and not is_by_bytes(proof)
+    prices = prices_by_broker(brokers, proof) if by_count else None
     alike = len(set(exact_capacities(brokers["capacity"].to_pylist()))) <= 1
     problems += topic_leader_problems(after, context, alike=alike)
     problems += demoted_problems(after, context)
@@ -240,7 +249,8 @@ def verdict(brokers: pa.Table, proof: Mapping[str, Any], findings: Findings) -> 
     problems += cluster_leader_problems(
         build_context(brokers, SNAPSHOT_PARTITIONS.empty_table(), proof), findings.counts
     )
-    problems += takeover_problems(findings.counts, findings.takeovers)
+    if not knows_bytes_in(proof):
+        problems += takeover_problems(findings.counts, findings.takeovers)
     for name, value in (("max_moves", findings.moved), ("max_bytes", findings.moved_bytes)):
         if options.get(name) and value > options[name]:
             problems.append(f"The plan moves {value}, beyond {name} = {options[name]}.")
@@ -260,6 +270,9 @@ def verdict(brokers: pa.Table, proof: Mapping[str, Any], findings: Findings) -> 
 
 def _leader_questions(context: CheckContext, brokers: pa.Table, findings: Findings) -> Iterator[str]:
     """Yield why a plan for even leaders is not proven to change the fewest."""
+    if is_by_bytes(context.proof):
+        yield from leader_bytes_questions(context.proof)
+        return
     prices = prices_by_broker(brokers, context.proof)
     if findings.counts.planned and (findings.led is None or prices is None):
         yield "The proof has no price for every broker: nothing was proven."
@@ -311,7 +324,29 @@ def snapshot_problems(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[s
     problems += order_problems(snapshot.partitions, rows, proof)
     problems += volume_problems(VolumesLeft.of(snapshot.brokers, snapshot.partitions, rows, proof))
     tables = snapshot.brokers, snapshot.partitions, rows, proof
-    return [*problems, *room_problems(*tables), *load_problems(*tables)]
+    return [*problems, *room_problems(*tables), *load_problems(*tables), *_led_bytes_problems(*tables)]
+
+
+def _led_bytes_problems(
+    brokers: pa.Table, partitions: pa.Table, rows: pa.Table, proof: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield a problem if `leaders` or `demote` does not make leaders even by the bytes in that are known."""
+    operation, word = proof.get("operation"), proof.get("leader_evenness")
+    if operation not in (Operation.LEADERS.value, Operation.DEMOTE.value):
+        return
+    rates = rates_by_partition(partitions)
+    capacity = exact_capacities(brokers["capacity"].to_pylist())
+    known = dict(zip(brokers["broker"].to_pylist(), capacity, strict=True))
+    parts = (
+        (build_context(brokers, some, proof), moves_from_rows(moves))
+        for some, moves in _parts_of_topics(partitions, rows)
+    )
+    if operation == Operation.DEMOTE.value:
+        yield from takeover_problems_by_bytes(parts, rates, known) if any(rates.values()) else ()
+    elif word is not None and is_by_bytes(proof) != any(rates.values()):
+        yield f"The proof says that leaders are even in the sense {word!r}, which is not what the snapshot asks for."
+    elif word == BY_BYTES:
+        yield from leader_bytes_problems(parts, rates, known, prices_by_broker(brokers, proof))
 
 
 def _largest_factor(proof: Mapping[str, Any]) -> int | None:

@@ -16,6 +16,7 @@ from math import ceil, floor
 from typing import Any, NamedTuple
 
 from kafka_steward.assignment import EVEN_OPERATIONS, Assignment, Move, Operation
+from kafka_steward.planning.checker.leader_bytes import EVEN, NEAR
 from kafka_steward.planning.checker.rules import CheckContext, hold_reasons, promises_evenness
 
 #: The words of `leader_evenness` for which brokers have equal shares of each topic, and of all topics together.
@@ -76,7 +77,7 @@ def topic_leader_problems(topics: LedTopics, context: CheckContext, *, alike: bo
     `alike` says whether all brokers have the same capacity.
     """
     word = context.proof.get("leader_evenness")
-    if word is None:
+    if word is None or word in (EVEN, NEAR):
         return
     if word not in _KNOWN:
         yield f"The proof's leader_evenness {word!r} is unknown; there are {', '.join(_KNOWN)}."

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_steward.assignment import TopicPartition
 from kafka_steward.planning.checker.constraints import exact_capacities
 
 #: More bytes per second than any network carries.
@@ -45,6 +46,15 @@ def load_problems(brokers: pa.Table, partitions: pa.Table, rows: pa.Table, proof
         highest, said = _highest_over_mean(brokers, load), side.get("highest_over_mean")
         if (highest is None) != (said is None) or abs((highest or 0) - (said or 0)) > _ROUNDED:
             yield f"The proof says highest_over_mean = {said} of {what} {when} the plan; the snapshot says {highest}."
+
+
+def rates_by_partition(partitions: pa.Table) -> dict[TopicPartition, int]:
+    """Return the bytes per second into each partition, assumed where they are not known; empty if none is known."""
+    known = [rate for rate in partitions["bytes_per_s"].drop_null().to_pylist() if 0 <= rate < _MOST]
+    if not known:
+        return {}
+    names = map(TopicPartition, partitions["topic"].to_pylist(), partitions["partition"].to_pylist())
+    return dict(zip(names, _rates(partitions, fmean(known))[0], strict=True))
 
 
 def _replicas(partitions: pa.Table) -> Iterator[tuple[tuple[str, int], list[int]]]:

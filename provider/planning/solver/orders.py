@@ -6,6 +6,7 @@ import numpy as np
 
 from kafka_steward.assignment import name_some
 from kafka_steward.planning.solver.candidate import CandidatePlan
+from kafka_steward.planning.solver.leader_bytes import BY_BYTES, NEAR_BY_BYTES, LedBytes, even_out_bytes
 from kafka_steward.planning.solver.leaders import (
     Replicas,
     balanced_leaders_with_prices,
@@ -26,13 +27,14 @@ from kafka_steward.planning.solver.problem import (
 
 #: Partitions that a note names; the others are only counted.
 _NAMED = 10
+_NOT_WITHIN = "A broker leads more than 1.1 times the mean of the bytes in, and it is not proven that one must."
 
 
 def even_out_leaders(problem: Problem) -> CandidatePlan:
     """Return new orders of all rows by which every topic and the whole cluster is led evenly.
 
-    The fewest leaders change, as the prices prove. A new leader comes first, demoted brokers come last, and the others
-    keep their order.
+    The fewest leaders change, as the prices prove. Where it is known what producers bring, leaders are even by that
+    instead, and few change. A new leader comes first, demoted brokers come last, and the others keep their order.
     """
     rows, brokers = problem.rows, problem.brokers
     able = _may_lead(problem)
@@ -51,6 +53,8 @@ def even_out_leaders(problem: Problem) -> CandidatePlan:
     leads = rows.replica_positions[mine] == 0
     replicas = Replicas(index[rows.row[mine]], rows.broker[mine], leads, np.zeros_like(leads))
     replicas = leader_candidates(replicas, brokers.demoted)
+    if (rates := _known_rates(problem)) is not None:
+        return _even_out_by_bytes(problem, disposition, planned, replicas, rates)
     choices = leader_bounds(topic, replicas, brokers.leading, alike=brokers.has_equal_capacities)
     leader, evenness, prices = balanced_leaders_with_prices(topic, replicas, choices)
     notes = () if evenness == "even" else (uneven_note(evenness),)
@@ -58,10 +62,40 @@ def even_out_leaders(problem: Problem) -> CandidatePlan:
     return CandidatePlan(rows, disposition, rows.row, broker, 0, notes, evenness, prices)
 
 
+def _even_out_by_bytes(
+    problem: Problem, disposition: Ints, planned: Ints, replicas: Replicas, rates: Ints
+) -> CandidatePlan:
+    """Return new orders by which no broker leads much more bytes in than the mean, or than one must."""
+    found = _lead_by_bytes(problem, planned, replicas, rates)
+    word, notes = (BY_BYTES, ()) if found.within else (NEAR_BY_BYTES, (_NOT_WITHIN,))
+    broker = _put_in_order(problem, planned, found.leader)
+    return CandidatePlan(
+        problem.rows, disposition, problem.rows.row, broker, 0, notes, word, found.closed.astype(np.int64)
+    )
+
+
+def _known_rates(problem: Problem) -> Ints | None:
+    """Return the bytes per second into each row; None if nothing is known to come in."""
+    rates = problem.rows.bytes_per_s
+    return rates if rates is not None and rates.any() else None
+
+
+def _lead_by_bytes(problem: Problem, chosen: Ints, replicas: Replicas, rates: Ints) -> LedBytes:
+    """Return the leaders of the `chosen` rows, of which `replicas` are the candidates, even by bytes in."""
+    rows, brokers = problem.rows, problem.brokers
+    others = np.ones(len(rows), bool)
+    others[chosen] = False
+    leads = rows.broker[rows.row_starts[:-1]]
+    besides = np.bincount(leads[others], rates[others], len(brokers)).astype(np.float64)
+    weight = np.where(brokers.leading, [float(capacity) for capacity in brokers.capacity], 0.0)
+    return even_out_bytes(replicas, rates[chosen], besides, weight)
+
+
 def demote_brokers(problem: Problem) -> CandidatePlan:
     """Return new orders of the rows in which a demoted broker leads or stands before another one, and of no others.
 
-    What the demoted brokers led is taken over so that the leaders of the cluster are as even as they can be then.
+    What the demoted brokers led is taken over so that the leaders of the cluster are as even as they can be then: by
+    what producers bring, where that is known, else by their number.
     """
     rows, first = problem.rows, problem.rows.row_starts[:-1]
     demoted = problem.brokers.demoted[rows.broker]
@@ -79,8 +113,16 @@ def demote_brokers(problem: Problem) -> CandidatePlan:
     chooses = planned & leads
     leader = rows.broker[first]
     able &= chooses[rows.row]
-    load = np.bincount(leader[~chooses], minlength=len(problem.brokers))
-    at, chosen = choose_leaders(rows.row[able], rows.broker[able], np.zeros(int(able.sum()), bool), load)
+    rates = _known_rates(problem)
+    if rates is None:
+        load = np.bincount(leader[~chooses], minlength=len(problem.brokers))
+        at, chosen = choose_leaders(rows.row[able], rows.broker[able], np.zeros(int(able.sum()), bool), load)
+    elif len(at := np.flatnonzero(chooses)):
+        index, none = positions_in(at, len(rows)), np.zeros(int(able.sum()), bool)
+        replicas = Replicas(index[rows.row[able]], rows.broker[able], none, none)
+        chosen = _lead_by_bytes(problem, at, replicas, rates).leader
+    else:
+        chosen = at
     leader[at] = chosen
     broker = _put_in_order(problem, np.flatnonzero(planned), leader[planned])
     return CandidatePlan(rows, disposition, rows.row, broker, bound=0)

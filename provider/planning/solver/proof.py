@@ -18,6 +18,7 @@ from kafka_steward.planning.options import Options
 from kafka_steward.planning.solver.candidate import CandidatePlan
 from kafka_steward.planning.solver.fair_shares import rack_spread_violated
 from kafka_steward.planning.solver.flow import mebibytes
+from kafka_steward.planning.solver.leader_bytes import BY_BYTES, NEAR_BY_BYTES
 from kafka_steward.planning.solver.leaders import (
     build_leadership,
     equal_shares,
@@ -443,6 +444,8 @@ def _leader_evenness(measures: Measures, brokers: Brokers) -> str | None:
     """
     if not measures.leader_evenness:
         return None
+    if set(measures.leader_evenness) <= {BY_BYTES, NEAR_BY_BYTES}:
+        return measures.leader_evenness[0]
     worst = max(measures.leader_evenness, key=LEADER_EVENNESS.index)
     if worst == "proportional" or has_level_leaders(measures.leaders_planned, brokers.leading):
         return worst
