@@ -98,9 +98,10 @@ def rebalance(
 
     Without a `schedule` it is triggered manually. A scheduled run moves at most a tenth of the cluster's bytes unless
     its `fields`, values of the form's fields, set another budget. With `on_join` it is `expand`, and starts when empty
-    brokers join; with `on_imbalance` it is `leaders`, and starts when a broker leads far more than the others; with
-    `on_full_disk` it is `relieve`, and starts when a disk is full; with `on_demoted_leader` it is `demote`, and starts
-    when a demoted broker is to lead a new topic.
+    brokers join; with `on_imbalance` it is `leaders`, and starts when a broker leads far more than the others, or with
+    `fields` of operation rebalance and balance load moves replicas then; with `on_full_disk` it is `relieve`, and
+    starts when a disk is full; with `on_demoted_leader` it is `demote`, and starts when a demoted broker is to lead a
+    new topic.
 
     A run's own parameters override the `settings`, but not the approval: `approve_above`, `approvers`, `self_approval`
     and `approval_timeout`, as in ApprovePlanOperator. All else is as in every workflow: see kafka_steward.dags.

@@ -21,7 +21,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowException
 
 from kafka_steward.arrow import leave_out_pandas
-from kafka_steward.assignment import counted
+from kafka_steward.assignment import EVEN_OPERATIONS, counted
 from kafka_steward.errors import PlanError, PlanningFailed, SettingError, StewardError
 from kafka_steward.escaping import printable
 from kafka_steward.hooks.context import hook_of
@@ -222,7 +222,9 @@ class PlanReassignmentOperator(LinkedToPlan, SparkSubmitOperator):
     def _run_spark_job(self, spark: SparkCluster, uri: str, settings: Settings, context: Context) -> None:
         with TemporaryDirectory(prefix="kafka-steward-") as folder:
             options, failure = Path(folder) / "options.json", Path(folder) / "failure.txt"
-            options.write_text(json.dumps({**settings.planner_options(), **self.options}))
+            options.write_text(
+                json.dumps({**settings.planner_options(evens_out=self.operation in EVEN_OPERATIONS), **self.options})
+            )
             self.application_args = ["--snapshot", self.snapshot["uri"], "--out", uri]
             self.application_args += ["--operation", self.operation, "--options", str(options)]
             if spark.archive is not None:

@@ -105,7 +105,7 @@ class Settings:
         50_000_000, "Bytes per second that reassignment may bring into a broker. 0: no throttle.", **_RATE
     )
     network_bandwidth: int = _setting(
-        0, "Bytes per second of a broker's network, for throttle_fraction. 0: not set.", **_RATE
+        0, "Bytes per second of a broker's network, for throttle_fraction and balance=load. 0: not set.", **_RATE
     )
     throttle_fraction: float = _setting(
         0.0, "The throttle as a fraction of network_bandwidth, such as 0.1. 0: use throttle.", **_FRACTION
@@ -225,11 +225,12 @@ class Settings:
         """The regular expressions of `service_topics`."""
         return parse_service_topics(self.service_topics)
 
-    def planner_options(self) -> dict[str, Any]:
-        """Return the planner's options that the settings give for every operation."""
+    def planner_options(self, *, evens_out: bool = False) -> dict[str, Any]:
+        """Return the planner's options that the settings give for every operation, or for one that evens out."""
         caps = {"max_in_per_broker": self.max_in_per_broker, "max_out_per_broker": self.max_out_per_broker}
         topics = list(self.service_topic_patterns)
-        return {"chunk_size": self.heal_chunk_size, **caps, "throttle": self.throttle, "service_topics": topics}
+        options = {"chunk_size": self.heal_chunk_size, **caps, "throttle": self.throttle, "service_topics": topics}
+        return options | ({"network_bandwidth": self.network_bandwidth} if evens_out else {})
 
 
 #: Every setting by its name, in the order of the forms.

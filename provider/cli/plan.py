@@ -21,7 +21,14 @@ from rich.console import Console
 from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from kafka_steward.assignment import Operation, TopicPartition, begin_with_brokers, counted, name_brokers
+from kafka_steward.assignment import (
+    EVEN_OPERATIONS,
+    Operation,
+    TopicPartition,
+    begin_with_brokers,
+    counted,
+    name_brokers,
+)
 from kafka_steward.cli import Exit
 from kafka_steward.cli.verb import NO_JOURNAL, CommandContext, print_error
 from kafka_steward.cluster.health import failed_log_dirs, failed_paths_text
@@ -115,7 +122,8 @@ def _plan(call: CommandContext, operation: Operation) -> Exit:
         if nothing:
             return _report_nothing(call, operation, nothing)
         with _working(f"Planning {counted(len(snapshot.partitions), 'partition')}"):
-            plan = _make_plan(folder, snapshot, operation, {**settings.planner_options(), **options})
+            of_settings = settings.planner_options(evens_out=operation in EVEN_OPERATIONS)
+            plan = _make_plan(folder, snapshot, operation, {**of_settings, **options})
     if not plan.moves and not plan.proof.get("unplaced"):
         left = (staying_sentence(plan, snapshot), held_sentence(plan.proof), racks_sentence(plan.proof))
         held = " ".join(filter(None, left))

@@ -119,10 +119,10 @@ class Options:
     #: The number of replicas is balanced also per topic.
     balance: str = _declare_option(
         "replicas",
-        "The measure to balance: the number of replicas, or the bytes on the disks. racks, only for rebalance: only "
-        "partitions move that are not spread over the racks as well as can be. none, only for drain: only what is on "
-        "the drained brokers moves, and nothing else.",
-        choices=("replicas", "bytes", "racks", "none"),
+        "The measure to balance: the number of replicas, or the bytes on the disks; load: these and the bytes that "
+        "producers bring, at once. racks, only for rebalance: only partitions move that are not spread over the racks "
+        "as well as can be. none, only for drain: only what is on the drained brokers moves, and nothing else.",
+        choices=("replicas", "bytes", "load", "racks", "none"),
         defaults_of={Operation.DRAIN: "none"},
         of=EVEN_OPERATIONS,
         section=_GOALS,
@@ -148,7 +148,7 @@ class Options:
     )
     tolerance: float = _declare_option(
         0.05,
-        "Accepted deviation of a broker from its share of the bytes, as a fraction.",
+        "Accepted deviation of a broker from its share of the bytes, or of the load, as a fraction.",
         low=0,
         high=1,
         of=EVEN_OPERATIONS,
@@ -215,6 +215,8 @@ class Options:
     #: Throttle in bytes per second into one broker, used for the predicted duration. 0 means unthrottled, without a
     #: prediction.
     throttle: int = _declare_option(50_000_000, low=0)
+    #: The most bytes per second that `balance="load"` brings into the replicas of one broker; 0 means no limit.
+    network_bandwidth: int = _declare_option(0, low=0, of=EVEN_OPERATIONS)
     #: Regular expressions of topics that, like Kafka's internal ones, take no part in a rebalance or an expand.
     service_topics: tuple[str, ...] = _declare_option(SERVICE_TOPICS, items=str)
     #: Full names of the topics that are to have `replication_factor`.
@@ -264,6 +266,11 @@ class Options:
     def has_budget(self) -> bool:
         """Return True if a budget may leave moves to later plans."""
         return self.max_moves is not None or self.max_bytes is not None
+
+    @property
+    def balances_bytes(self) -> bool:
+        """Return True if an even operation balances the bytes of brokers, whatever the number of replicas."""
+        return self.balance in ("bytes", "load")
 
     @property
     def topic_slack(self) -> int | None:

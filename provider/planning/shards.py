@@ -43,6 +43,7 @@ from kafka_steward.planning.solver.candidate import (
     cut_to_budget,
 )
 from kafka_steward.planning.solver.disks import DiskShare, balance_disks, disk_load, disk_notes, disk_shares
+from kafka_steward.planning.solver.disks_and_load import balance_load
 from kafka_steward.planning.solver.fair_shares import has_scarce_racks
 from kafka_steward.planning.solver.fill_missing import (
     OtherShards,
@@ -187,6 +188,11 @@ class PlanningJob:
         for unknown in sorted(named - known)[:1]:
             raise PlanError(f"The {requested.value} names the topic {unknown}, which the snapshot does not have.")
         brokers, mean_rate = Brokers.of(snapshot.brokers, chosen), find_mean_rate(snapshot.partitions)
+        if chosen.balance == "load" and mean_rate is None:
+            raise PlanError(
+                "The option balance is 'load', and no partition's bytes in are known; let a watch of the cluster run "
+                "for some minutes, which measures them, or choose balance 'bytes'."
+            )
         return cls(snapshot.brokers, brokers, requested, chosen, tuple(spared), mean_rate)
 
     def build_problem(self, table: pa.Table) -> Problem:
@@ -467,6 +473,8 @@ def _solve_by_operation(problem: Problem, others: OtherShards | None) -> Candida
         repaired = fill_missing(problem, others).put_demoted_last(demoted)
         # For several shards, `solve_shards` chooses among the rows of all.
         return cut_to_budget(repaired, problem) if others is None else repaired
+    if problem.options.balance == "load":
+        return balance_load(problem).put_demoted_last(demoted)
     bytes_first = problem.options.balance == "bytes"
     balanced = balance_disks(problem).put_demoted_last(demoted) if bytes_first else balance_replicas(problem)
     return cut_to_budget(balanced, problem)

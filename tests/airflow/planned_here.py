@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import patch
 
+from kafka_steward.assignment import EVEN_OPERATIONS
 from kafka_steward.operators.plan import PlanReassignmentOperator
 from kafka_steward.planning.files.formats import read_snapshot, write_plan
 from kafka_steward.planning.local import plan_locally
@@ -21,7 +22,7 @@ def _plan_here(operator: PlanReassignmentOperator, spark: Any, uri: str, setting
     if operator.dag_id in BY_SPARK:
         _by_spark(operator, spark, uri, settings, context)
         return
-    options = {**settings.planner_options(), **operator.options}
+    options = {**settings.planner_options(evens_out=operator.operation in EVEN_OPERATIONS), **operator.options}
     rows, proof = plan_locally(read_snapshot(operator.snapshot["uri"]), operator.operation, options)
     write_plan(uri, rows, proof)
 

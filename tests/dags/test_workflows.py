@@ -177,6 +177,8 @@ def test_with_on_join_a_new_broker_starts_an_expand_that_waits_for_a_quiet_clust
 def test_a_broker_that_stands_out_starts_a_plan_of_its_own_kind(argument: str, operation: str) -> None:
     dag = rebalance("kafka_production", **{argument: True})  # type: ignore[arg-type]
     assert (dag.params["operation"], dag.params["when_busy"]) == (operation, "wait")
+    moving = rebalance(fields={"operation": "rebalance", "balance": "load"}, **{argument: True})  # type: ignore[arg-type]
+    assert [moving.params[name] for name in ("operation", "balance", "when_busy")] == ["rebalance", "load", "wait"]
     assert "find_joined" not in dag.task_ids
     DagSerialization.from_dict(DagSerialization.to_dict(dag))
 

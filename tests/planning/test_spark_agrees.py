@@ -104,13 +104,15 @@ class Case:
         if self.operation is Operation.RELIEVE:
             disks = [{"room": [5 << 30], "disk_used": [used << 30]} for used in (15, 1, 15, 15, 0, 1, 15)]
             brokers = [row | {"disk_total": [15 << 30]} | disk for row, disk in zip(brokers, disks, strict=True)]
-        rows = []
+        rows: list[dict[str, Any]] = []
         for topic in ("__consumer_offsets", "t", "u", "v", "w"):
             for number in range(12):
                 held = dice.sample(range(1, 8), dice.choice((2, 3, 3)))
                 size = dice.randrange(1 << 20, 1 << 30)
                 row = {"topic": topic, "partition": number, "replicas": held, "target_rf": 3, "bytes": size}
                 rows.append({**row, "isr": held[: dice.choice((2, 3))]})
+                if self.options.get("balance") == "load":
+                    rows[-1]["bytes_per_s"] = float(number**2)
                 if self.operation is Operation.PROMOTE:
                     rows[-1]["order_before"] = sorted(held)
         return snapshot_of(brokers, rows)
@@ -152,6 +154,7 @@ def cases() -> Iterator[Case]:
             yield Case(operation, {"topic_spread": "2"})
             yield Case(operation, {**barred, "topic_spread": "any"})
             yield Case(operation, {"balance": "bytes", "tolerance": 0.3, "max_bytes": 3 << 30})
+            yield Case(operation, {"balance": "load", "network_bandwidth": 1_100})
 
 
 CASES = list(cases())

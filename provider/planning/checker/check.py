@@ -35,6 +35,7 @@ from kafka_steward.planning.checker.constraints import (
     build_outcome,
     exact_capacities,
 )
+from kafka_steward.planning.checker.even_load import LoadCheck, limit_problems, load_questions
 from kafka_steward.planning.checker.leader_bytes import EVEN as BY_BYTES
 from kafka_steward.planning.checker.leader_bytes import (
     is_by_bytes,
@@ -150,7 +151,8 @@ def check(snapshot: SnapshotFolder, plan: PlanFolder, *, proven: bool = True) ->
         check_topics(snapshot.brokers, partitions, moves_from_rows(rows), rows, proof, room=room)
         for partitions, rows in _parts_of_topics(snapshot.partitions, plan.rows)
     ])  # fmt: skip
-    judged = verdict(snapshot.brokers, proof, replace(findings, problems=problems + findings.problems))
+    findings = replace(findings, problems=problems + findings.problems)
+    judged = verdict(snapshot.brokers, proof, findings, questions_of_load(snapshot, plan.rows, proof))
     countable = proven and promises_evenness(proof) and len(snapshot.partitions) <= MAX_EXCHANGE_ROWS
     return replace(judged, left=_count_left_exchanges(snapshot, plan, findings.counts, room)) if countable else judged
 
@@ -242,8 +244,15 @@ def check_topics(
     )
 
 
-def verdict(brokers: pa.Table, proof: Mapping[str, Any], findings: Findings) -> PlanVerdict:
-    """Return the verdict for the combined findings of all topics."""
+def questions_of_load(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what is not proven of a plan that balances the load of brokers; nothing for another one."""
+    return tuple(load_questions(LoadCheck.of(snapshot.brokers, snapshot.partitions, rows, proof), proof))
+
+
+def verdict(
+    brokers: pa.Table, proof: Mapping[str, Any], findings: Findings, questions: tuple[str, ...] = ()
+) -> PlanVerdict:
+    """Return the verdict for the combined findings of all topics; `questions` are those of `questions_of_load`."""
     options = proof.get("options") or {}
     problems = [*findings.problems, *_sum_problems(proof, findings)]
     problems += cluster_leader_problems(
@@ -264,7 +273,7 @@ def verdict(brokers: pa.Table, proof: Mapping[str, Any], findings: Findings) -> 
             not problems, problems, tuple(tolerance_gaps(findings.loads, brokers, options, findings.moved_bytes))
         )
     if findings.evenness is None:
-        return PlanVerdict(not problems, problems)
+        return PlanVerdict(not problems, problems, questions)
     return _evenness_verdict(brokers, proof, problems, findings.evenness)
 
 
@@ -324,7 +333,8 @@ def snapshot_problems(snapshot: SnapshotFolder, rows: pa.Table, proof: Mapping[s
     problems += order_problems(snapshot.partitions, rows, proof)
     problems += volume_problems(VolumesLeft.of(snapshot.brokers, snapshot.partitions, rows, proof))
     tables = snapshot.brokers, snapshot.partitions, rows, proof
-    return [*problems, *room_problems(*tables), *load_problems(*tables), *_led_bytes_problems(*tables)]
+    limits = limit_problems(LoadCheck.of(*tables))
+    return [*problems, *room_problems(*tables), *load_problems(*tables), *limits, *_led_bytes_problems(*tables)]
 
 
 def _led_bytes_problems(

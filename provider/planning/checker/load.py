@@ -23,7 +23,7 @@ _ROUNDED = 0.001
 def load_problems(brokers: pa.Table, partitions: pa.Table, rows: pa.Table, proof: Mapping[str, Any]) -> Iterator[str]:
     """Yield a problem for each statement about bytes in that is not as the rates of the snapshot have it."""
     stated = proof.get("load")
-    known = [rate for rate in partitions["bytes_per_s"].drop_null().to_pylist() if 0 <= rate < _MOST]
+    known = _known_rates(partitions)
     if not known or not isinstance(stated, Mapping):
         if known or stated is not None:
             yield f"The proof says load = {stated}; the snapshot has rates of {len(known)} partitions."
@@ -49,12 +49,19 @@ def load_problems(brokers: pa.Table, partitions: pa.Table, rows: pa.Table, proof
 
 
 def rates_by_partition(partitions: pa.Table) -> dict[TopicPartition, int]:
-    """Return the bytes per second into each partition, assumed where they are not known; empty if none is known."""
-    known = [rate for rate in partitions["bytes_per_s"].drop_null().to_pylist() if 0 <= rate < _MOST]
-    if not known:
-        return {}
+    """Return the bytes per second into each partition, as `partition_rates` does; empty if none is known."""
     names = map(TopicPartition, partitions["topic"].to_pylist(), partitions["partition"].to_pylist())
-    return dict(zip(names, _rates(partitions, fmean(known))[0], strict=True))
+    return dict(zip(names, partition_rates(partitions) or (), strict=False))
+
+
+def partition_rates(partitions: pa.Table) -> Sequence[int] | None:
+    """Return the bytes per second of each partition, assumed where they are not known; None if none is known."""
+    known = _known_rates(partitions)
+    return _rates(partitions, fmean(known))[0] if known else None
+
+
+def _known_rates(partitions: pa.Table) -> list[float]:
+    return [rate for rate in partitions["bytes_per_s"].drop_null().to_pylist() if 0 <= rate < _MOST]
 
 
 def _replicas(partitions: pa.Table) -> Iterator[tuple[tuple[str, int], list[int]]]:

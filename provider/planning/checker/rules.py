@@ -511,13 +511,14 @@ def _reorders_kept(move: Move, part: SnapshotPartition, stay: Sequence[int], con
 def _check_target_factor(move: Move, part: SnapshotPartition, context: CheckContext) -> Iterator[str]:
     """Check rebalance, expand and drain: as many replicas as are due.
 
-    For balanced disks, a number between the current one and the due one is accepted.
+    For balanced disks, or a balanced load, a number between the current one and the due one is accepted.
     """
     if context.only_empties:
         yield from _check_kept_replicas(move, part, context)
         return
     by = str(context.options.get("balance"))
-    due = {"bytes": {part.target_rf, len(part.replicas)}, "racks": {len(part.replicas)}}.get(by, {part.target_rf})
+    heal = {part.target_rf, len(part.replicas)}
+    due = {"bytes": heal, "load": heal, "racks": {len(part.replicas)}}.get(by, {part.target_rf})
     if not min(due) <= len(move.after) <= max(due):
         yield f"its target has {len(move.after)} replicas; {part.target_rf} are due."
 

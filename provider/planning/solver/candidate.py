@@ -231,7 +231,7 @@ def cut_to_budget(candidate: CandidatePlan, problem: Problem) -> CandidatePlan:
     if not waits.any():
         return candidate
     left = int(moved.cost[waits].sum())
-    notes = (*candidate.notes, budget_note(left, exact=options.balance != "bytes"))
+    notes = (*candidate.notes, budget_note(left, exact=not options.balances_bytes))
     # Each replica that waits is a move that the complete plan needs.
     bound = max(candidate.bound - left, 0)
     part = ChangedRows.of(candidate).without(moved.row[waits])

@@ -140,13 +140,7 @@ def balance_disks(problem: Problem, share: DiskShare | None = None) -> Candidate
         work.free *= share.receives
     while work.unload_fullest() or work.fill_emptiest():
         pass
-    disposition = first.disposition.copy()
-    # `fill_missing` does not look at rows that miss nothing, but the balance could have moved them, too.
-    held, leaderless = held_dispositions(problem), leaderless_dispositions(problem)
-    still = (disposition == Disposition.UNTOUCHED) & (held == leaderless)
-    disposition[still] = leaderless[still]
-    disposition[first.row[work.broker != first.broker]] = Disposition.PLANNED
-    candidate = replace(first, disposition=disposition, broker=work.broker)
+    candidate = with_replicas_on(first, problem, work.placed.broker)
     outside = whole.outside(work.load) if share is None else work.band.outside(work.load)
     notes = () if share is not None else tuple(disk_notes(whole, work.load, problem.brokers))
     if len(outside):
@@ -158,6 +152,18 @@ def balance_disks(problem: Problem, share: DiskShare | None = None) -> Candidate
     return replace(candidate, notes=notes)
 
 
+def with_replicas_on(first: CandidatePlan, problem: Problem, broker: Ints) -> CandidatePlan:
+    """Return a candidate plan with its replicas on other brokers, and with the dispositions of an even plan."""
+    disposition = first.disposition
+    # `fill_missing` does not look at rows that miss nothing, but the balance could have moved them, too.
+    held = held_dispositions(problem)
+    stays = (leaderless_dispositions(problem) != Disposition.UNTOUCHED) | rows_that_lag(problem)
+    stays &= (held != Disposition.UNTOUCHED) & (held != Disposition.EXCLUDED)
+    disposition = np.where(stays & (disposition == Disposition.UNTOUCHED), held, disposition)
+    disposition[first.row[broker != first.broker]] = Disposition.PLANNED
+    return replace(first, disposition=disposition, broker=broker)
+
+
 def disk_notes(band: DiskBand, load: Floats, brokers: Brokers) -> Iterator[str]:
     """Yield notes on the fewest bytes that even disks need, and on the brokers that end out of the tolerance."""
     yield f"Even disks need at least {band.bytes_bound()} bytes moved; lower_bound counts only what must move anyway."
@@ -165,7 +171,8 @@ def disk_notes(band: DiskBand, load: Floats, brokers: Brokers) -> Iterator[str]:
         yield f"The disks of these brokers stay out of the tolerance: {', '.join(map(str, brokers.ids[outside]))}."
 
 
-def _movable_replicas(problem: Problem, first: CandidatePlan) -> Bools:
+def movable_replicas(problem: Problem, first: CandidatePlan) -> Bools:
+    """Return a mask of the replicas of a candidate plan that may move: those in place, of partitions at rest."""
     free = (held_dispositions(problem) == Disposition.UNTOUCHED) & ~rows_that_lag(problem)
     # A partition that could not be fully replicated keeps a lost replica in its list: Kafka would never complete a move
     # of it.
@@ -179,29 +186,60 @@ def _free_for(rooms: Sequence[int] | None, largest: int) -> float:
     return rooms[0] if len(rooms) == 1 else sure_room(rooms, min(largest, max(rooms, default=0)))
 
 
-class _DiskBalance:
-    """The state of the loop: loads, the current broker of each replica, and the brokers that can do no more."""
+class PlacedReplicas:
+    """The broker of each replica of a candidate plan, and the rules for moving it: distinct brokers, racks, and room.
 
-    def __init__(self, problem: Problem, first: CandidatePlan, band: DiskBand) -> None:
+    `free` has the bytes that each broker may still receive, by which what leaves makes no room.
+    """
+
+    def __init__(self, problem: Problem, first: CandidatePlan) -> None:
         brokers = problem.brokers
-        self.problem, self.band, self.rack, self.row = problem, band, brokers.rack, first.row
+        self.rack, self.row, self.home = brokers.rack, first.row, first.broker
         self.size, self.broker = problem.rows.size[first.row], first.broker.copy()
-        self.load, self.lower, self.upper = band.load.copy(), band.lower, band.upper
         # On several log directories, as much as fits whichever of them the others went to.
         largest = int(self.size.max(initial=0))
         self.free = np.array([_free_for(rooms, largest) for rooms in brokers.rooms])
         np.subtract.at(self.free, first.broker[first.added], self.size[first.added])
-        self.sharing = brokers.receivers
-        self.blocked = ~self.sharing
         self.holds = np.zeros((int(first.row.max(initial=-1)) + 1, len(brokers)), bool)
         self.holds[first.row, first.broker] = True
         group = rack_groups(brokers)
         #: Replicas per row and rack; those on brokers without a rack come last.
         self.on_rack = count_pairs(first.row, group[first.broker], (len(problem.rows), int(group.max()) + 1))
         self.low, self.high = rack_bounds_by_row(brokers, np.diff(first.row_starts), self.on_rack, brokers.usable)
+
+    def racks_allow(self, row: Ints | int, leaves: Ints | int, enters: Ints | int) -> Bools:
+        """Return a mask of the rows, or of the racks, for which a replica may leave one rack and enter another one."""
+        # No rule binds brokers without a rack, whose number -1 indexes the last column.
+        may_leave = np.less(leaves, 0) | (self.on_rack[row, leaves] > self.low[row, leaves])
+        may_enter = np.less(enters, 0) | (self.on_rack[row, enters] < self.high[row, enters])
+        return np.asarray(np.equal(leaves, enters) | (may_leave & may_enter), bool)
+
+    def move(self, at: int, receiver: int) -> None:
+        """Put the replica `at` on another broker."""
+        row, giver, size = int(self.row[at]), int(self.broker[at]), float(self.size[at])
+        self.broker[at] = receiver
+        self.holds[row, giver], self.holds[row, receiver] = False, True
+        # A broker without a rack has the rack -1, which indexes the last column.
+        self.on_rack[row, self.rack[giver]] -= 1
+        self.on_rack[row, self.rack[receiver]] += 1
+        # A replica that comes back takes no room, and gives back what it took elsewhere.
+        self.free[receiver] -= size if receiver != self.home[at] else 0
+        self.free[giver] += size if giver != self.home[at] else 0
+
+
+class _DiskBalance:
+    """The state of the loop: loads, the replicas, and the brokers that can do no more."""
+
+    def __init__(self, problem: Problem, first: CandidatePlan, band: DiskBand) -> None:
+        self.band, self.rack, self.row = band, problem.brokers.rack, first.row
+        self.placed = PlacedReplicas(problem, first)
+        self.size, self.holds, self.free = self.placed.size, self.placed.holds, self.placed.free
+        self.load, self.lower, self.upper = band.load.copy(), band.lower, band.upper
+        self.sharing = problem.brokers.receivers
+        self.blocked = ~self.sharing
         order = np.lexsort((np.arange(len(self.size)), -self.size))
-        order = order[_movable_replicas(problem, first)[order] & (self.size[order] > 0)]
-        self.queue = [order[first.broker[order] == broker] for broker in range(len(brokers))]
+        order = order[movable_replicas(problem, first)[order] & (self.size[order] > 0)]
+        self.queue = [order[first.broker[order] == broker] for broker in range(len(problem.brokers))]
 
     def unload_fullest(self) -> bool:
         """Take one replica from the fullest broker above the band. Return False when no such broker is left."""
@@ -240,7 +278,7 @@ class _DiskBalance:
         """Return a mask of the brokers that may get the replica `at` of the broker `giver`."""
         row, size = int(self.row[at]), self.size[at]
         fits = self.sharing & (self.load + size <= self.upper) & (self.free >= size) & ~self.holds[row]
-        return np.asarray(fits & self._racks_allow(row, self.rack[giver], self.rack), bool)
+        return np.asarray(fits & self.placed.racks_allow(row, self.rack[giver], self.rack), bool)
 
     def _possible_replicas(self, giver: int, receiver: int) -> Bools:
         """Return a mask of the replicas in the queue of `giver` that `receiver` may get."""
@@ -249,22 +287,11 @@ class _DiskBalance:
         spared = self.load[giver] - size >= self.lower[giver]
         fits = (self.load[receiver] + size <= self.upper[receiver]) & (size <= self.free[receiver])
         possible = spared & fits & ~self.holds[row, receiver]
-        return np.asarray(possible & self._racks_allow(row, self.rack[giver], self.rack[receiver]), bool)
-
-    def _racks_allow(self, row: Ints | int, leaves: Ints, enters: Ints) -> Bools:
-        # No rule binds brokers without a rack, whose number -1 indexes the last column.
-        may_leave = (leaves < 0) | (self.on_rack[row, leaves] > self.low[row, leaves])
-        may_enter = (enters < 0) | (self.on_rack[row, enters] < self.high[row, enters])
-        return np.asarray((leaves == enters) | (may_leave & may_enter), bool)
+        return np.asarray(possible & self.placed.racks_allow(row, self.rack[giver], self.rack[receiver]), bool)
 
     def _move_replica(self, at: int, receiver: int) -> None:
-        row, giver, size = int(self.row[at]), int(self.broker[at]), float(self.size[at])
+        giver, size = int(self.placed.broker[at]), float(self.size[at])
         self.queue[giver] = self.queue[giver][self.queue[giver] != at]
-        self.broker[at] = receiver
-        self.holds[row, giver], self.holds[row, receiver] = False, True
-        # A broker without a rack has the rack -1, which indexes the last column.
-        self.on_rack[row, self.rack[giver]] -= 1
-        self.on_rack[row, self.rack[receiver]] += 1
+        self.placed.move(at, receiver)
         self.load[giver] -= size
         self.load[receiver] += size
-        self.free[receiver] -= size

@@ -344,7 +344,7 @@ def proof_fields(measures: Measures, brokers: Brokers, operation: Operation, opt
     left = [dict(zip(names, values, strict=True)) for values in sorted(measures.not_planned)]
     no_room = sum(row["reason"] == Disposition.NO_ROOM.reason_word for row in left)
     # Even disks depend on all sizes, and another plan on those of the partitions that it copies.
-    by_bytes = operation in EVEN_OPERATIONS and options.balance == "bytes"
+    by_bytes = operation in EVEN_OPERATIONS and options.balances_bytes
     unknown = counts["partitions_without_size" if by_bytes else "copied_without_size"]
     of = f"Of {counted(unknown, 'partition')}{'' if by_bytes else ' to copy'}"
     notes = [f"{of} the size is not known; each counts as 0 bytes."] if unknown else []
@@ -426,9 +426,10 @@ def _bound_gap_reason(gap: int, operation: Operation, options: Options) -> str |
         return None
     if operation is Operation.RELIEVE:
         return "The plan moves few bytes: fewer and larger replicas would take more of them along."
-    if options.balance == "bytes":
+    if options.balances_bytes:
+        what = "the disks" if options.balance == "bytes" else "disks and bytes in"
         return (
-            "The bound counts the replicas that must leave their brokers; the others move to even out the disks, for "
+            f"The bound counts the replicas that must leave their brokers; the others move to even out {what}, for "
             "which the notes give the fewest bytes."
         )
     return (

@@ -37,6 +37,7 @@ from kafka_steward.planning.checker.check import (
     add_prices,
     check_topics,
     combine_findings,
+    questions_of_load,
     room_after,
     snapshot_problems,
     verdict,
@@ -186,7 +187,8 @@ def check_with_spark(
     findings: Findings = combine_findings(
         parts or [check_topics(snapshot.brokers, snapshot.partitions, [], rows, proof)]
     )
-    return verdict(snapshot.brokers, proof, replace(findings, problems=problems + findings.problems))
+    findings = replace(findings, problems=problems + findings.problems)
+    return verdict(snapshot.brokers, proof, findings, questions_of_load(snapshot, rows, proof))
 
 
 def _check_shard(

@@ -55,9 +55,10 @@ MAX_UNSHARDED_PARTITIONS = 150_000
 def is_shardable(operation: Operation, options: Options, partitions: int) -> bool:
     """Return True if an even plan may be put together from shards.
 
-    To balance disks, one shard moves fewer bytes than several, so that it is used up to a number of partitions.
+    To balance disks, one shard moves fewer bytes than several, so that it is used up to a number of partitions, and for
+    the load of brokers always.
     """
-    many = options.balance != "bytes" or partitions > MAX_UNSHARDED_PARTITIONS
+    many = not options.balances_bytes or (options.balance == "bytes" and partitions > MAX_UNSHARDED_PARTITIONS)
     return operation in EVEN_OPERATIONS and many
 
 
