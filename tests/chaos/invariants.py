@@ -59,7 +59,8 @@ class Expectations:
         self.cancelled: set[TopicPartition] = set()
         #: Reassignments of others that end neither by themselves nor by us, and their targets.
         self.stays_in_flight: dict[TopicPartition, Assignment] = {}
-        self.abandoned: set[str] = set()
+        #: Rates that others set within a step: between our look and our change, Kafka lets nobody compare.
+        self.raced: set[tuple[int, str]] = set()
         self.lists: dict[tuple[str, str], set[str]] = {}
         self.rates: dict[tuple[int, str], str] = {}
         self.defaults: dict[str, str] = {}
@@ -100,8 +101,14 @@ class Expectations:
             if each.wedged or (each.reassigning and each.target in self.willed[name]):
                 self.foreign_cancel(name)
 
+    def abandoned(self) -> set[str]:
+        """Return the plans that were abandoned, by a person or for a new heal: what they had in flight goes on."""
+        records = self.journal.plans.latest(1000)
+        return {record.digest for record in records if record.status is PlanStatus.ABANDONED}
+
     def foreign_rate(self, broker: int, key: str, rate: str) -> None:
         """Let somebody else set a rate."""
+        self.raced |= {(broker, key)} if self.world.is_inside else set()
         self.world.simulator.broker_settings[broker][key] = self.rates[broker, key] = rate
 
     def foreign_default_rate(self, key: str, rate: str | None) -> None:
@@ -178,9 +185,10 @@ def _throttles(expected: Expectations) -> Iterator[str]:
     }
     rates = {(broker, key): of[key] for broker, of in simulator.broker_settings.items() for key in RATES if key in of}
     foreign = {key: entries for key, entries in expected.lists.items() if entries}
+    kept = {key: rate for key, rate in expected.rates.items() if key in rates or key not in expected.raced}
     for what, there, wanted in (
         ("lists", lists, foreign),
-        ("rates", rates, expected.rates),
+        ("rates", rates, kept),
         ("default rates", simulator.broker_defaults, expected.defaults),
     ):
         if there != wanted:
@@ -224,7 +232,7 @@ def _orphans(expected: Expectations, plans: Collection[str]) -> Iterator[str]:
 def _in_flight(expected: Expectations) -> dict[TopicPartition, Assignment]:
     """Return what is in flight; what an abandoned plan had in flight goes on."""
     plans = expected.journal.plans
-    left = {row.topic_partition for digest in expected.abandoned for row in plans.rows(digest)}
+    left = {row.topic_partition for digest in expected.abandoned() for row in plans.rows(digest)}
     return {
         name: each.target
         for name, each in sorted(expected.world.simulator.topics.items())
@@ -270,7 +278,7 @@ def _judge(
     sets = {frozenset(replicas) for replicas in wanted} if name in expected.cancelled else set()
     is_wanted = partition.replicas in wanted or frozenset(partition.replicas) in sets
     states = [(record.digest[:6], record.status.value, row.state.value, row.cause, row.detail) for record, row in rows]
-    named = _is_named(expected.journal, name, rows) or any(record.digest in expected.abandoned for record, _ in rows)
+    named = _is_named(expected.journal, name, rows) or any(record.status is PlanStatus.ABANDONED for record, _ in rows)
     # Between its stages, a move may not be able to go either way.
     named = named or any(f"it keeps {list(partition.replicas)}" in row.detail for _, row in rows)
     if not (is_wanted or named):

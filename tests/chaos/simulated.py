@@ -41,8 +41,8 @@ T = TypeVar("T")
 _STEP_S, _LOCK_S = 2, 61
 #: Steps within which everything must end once nothing more happens.
 _CALM_STEPS = 150
-#: After so many of them, a person cancels what is not over.
-_PATIENCE = 90
+#: After so many of them, a person cancels what is not over, and then abandons what cannot be cancelled either.
+_PATIENCE, _LAST_PATIENCE = 90, 120
 #: A broker that is dead for good.
 _GHOST = 9
 FOLLOWER, LEADER = ThrottleSide.FOLLOWER, ThrottleSide.LEADER
@@ -151,7 +151,7 @@ class _Round:
 
     def _step_to_the_end(self) -> None:
         for number in range(_CALM_STEPS):
-            if not self._step_all(calm=True, cancel=number == _PATIENCE):
+            if not self._step_all(number):
                 return
             if number % 5 == 4:
                 self._poll()
@@ -200,20 +200,26 @@ class _Round:
         if fault:
             self.world.broken.append(f"{who} says {sentence!r}: {fault}")
 
-    def _step_all(self, *, calm: bool = False, cancel: bool = False) -> bool:
-        """Step each plan that is not over; return False once all are."""
+    def _step_all(self, calm_step: int | None = None) -> bool:
+        """Step each plan that is not over; return False once all are. In the calm, a person does what is to be done."""
         for digest in list(self._unpublished):
             self._publish(digest)
         records = self._unfinished()
         for record in records:
             rollback = self.expected.journal.plans.get(record.rolled_back_by or "")
             moving = record if rollback is None or rollback.status.finished else rollback
-            if cancel:
-                self._cancel(moving.digest, "pending")
-            if calm and moving.status is PlanStatus.STUCK:
-                self._resume(moving.digest)
+            if calm_step is not None:
+                self._help(moving, calm_step)
             self._step(record.digest)
         return bool(records or self._unpublished)
+
+    def _help(self, record: PlanRecord, calm_step: int) -> None:
+        if calm_step == _PATIENCE:
+            self._cancel(record.digest, "pending")
+        elif calm_step == _LAST_PATIENCE:
+            self._as_person(lambda journal: abandon_plan(journal, record.digest, PERSON, "it cannot go back either"))
+        elif record.status is PlanStatus.STUCK:
+            self._resume(record.digest)
 
     def _unfinished(self) -> list[PlanRecord]:
         """Return the plans that are not over, and those whose last step did not say how it ended: it is tried again."""
@@ -438,7 +444,6 @@ class _Round:
         digest = self._digest(number)
         if digest is not None:
             self._as_person(lambda journal: abandon_plan(journal, digest, PERSON, "it takes too long"))
-            self.expected.abandoned.add(digest)
 
     def _on_restart_is_announced(self, number: int) -> None:
         broker = self._broker(number)

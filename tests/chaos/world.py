@@ -227,6 +227,11 @@ class World:
         self.armed.remove(due[0])
         return due[0].event
 
+    @property
+    def is_inside(self) -> bool:
+        """True while something happens between two calls of a step."""
+        return self._inside
+
     def happen_inside(self, event: Event) -> None:
         """Let an event happen that is none of the call at which it does."""
         self._inside = True
@@ -235,8 +240,18 @@ class World:
         finally:
             self._inside = False
 
-    def refuse(self, name: str) -> None:
-        """Raise the error of a call while what it asks does not answer."""
+    def reach(self, name: str) -> None:
+        """Let a call reach what it asks, or raise its error while that does not answer.
+
+        Kafka executes requests in order: what it has not executed yet of the earlier ones comes before this one.
+        """
+        self._refuse(name)
+        if name in CHANGES:
+            due, self.late = self.late, []
+            for _, act in due:
+                act()
+
+    def _refuse(self, name: str) -> None:
         now_ms = self.simulator.now_ms
         if not name.startswith("cluster."):
             if now_ms < self.journal_locked_ms:
@@ -267,12 +282,12 @@ class Process(Faults):
             world.simulator.now_ms += _REQUEST_MS
         event = world.next_event()
         if event is None:
-            world.refuse(name)
+            world.reach(name)
             return act()
         world.note(str(event))
         if event.kind not in AT_A_CALL:
             world.happen_inside(event)
-            world.refuse(name)
+            world.reach(name)
             return act()
         world.interrupted = True
         return self._interrupt(event, name, act, half)
@@ -289,7 +304,7 @@ class Process(Faults):
         if event.kind == "is applied late" and name in CHANGES:
             self._world.late.append((self._world.simulator.now_ms + 1000 * (1 + event.number % 6), act))
             raise self._error(name, lost)
-        self._world.refuse(name)
+        self._world.reach(name)
         act()
         if event.kind in {"dies after", "dies half-way"}:
             self._die()
