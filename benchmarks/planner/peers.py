@@ -20,7 +20,7 @@ from tests.builders import planned
 Topics = dict[str, list[list[int]]]
 Planner = Callable[[Topics], Topics]
 
-SIZES = (("expand", 10_000, 60),)
+SIZES = (("expand", 10_000, 60), ("drift", 10_000, 60))
 _HEAD = [
     "input", "planner", "replicas moved", "leader changes", "replicas per broker", "leaders per broker",
     "widest topic", "rack violations left", "s",
@@ -68,15 +68,18 @@ def _made(scenario: str, partitions: int, brokers: int) -> Input:
 
 
 def _compared(given: Input) -> list[list[object]]:
-    lines = [_line(given, "ours", partial(_ours, given)), _line(given, "KAFKA-19048, a reading", _iteration(given))]
+    lines = [_line(given, "ours", partial(_ours, given, "1"))]
+    # As even as kafka-utils makes it: every broker, and no topic by itself.
+    lines += [_line(given, f"ours, `topic_spread` {spread}", partial(_ours, given, spread)) for spread in ("2", "any")]
+    lines.append(_line(given, "KAFKA-19048, a reading", _iteration(given)))
     for version in VERSIONS:
         with generator(version, {broker: given.rack[broker] for broker in given.targets}) as kafka:
             lines.append(_line(given, f"--generate of Kafka {version}", lambda topics: _each(topics, kafka.proposed)))
     return lines
 
 
-def _ours(given: Input, topics: Topics) -> Topics:
-    plan = planned(given.snapshot, given.operation)
+def _ours(given: Input, topic_spread: str, topics: Topics) -> Topics:
+    plan = planned(given.snapshot, given.operation, {"topic_spread": topic_spread})
     result = {name: list(parts) for name, parts in topics.items()}
     for move in plan.moves:
         result[move.topic][move.partition] = list(move.after)

@@ -137,6 +137,13 @@ class Options:
         section=_GOALS,
         flag="--topic-spread",
     )
+    compare_spreads: bool = _declare_option(
+        False,
+        "Work out what each topic_spread would move also for more than 30,000 partitions: each takes as long as a plan.",
+        of=EVEN_OPERATIONS,
+        section=_GOALS,
+        flag="--compare-spreads",
+    )
     max_used: float = _declare_option(
         0.85,
         "The fraction of each log directory's volume that may be used; what is beyond it moves to other brokers.",

@@ -211,9 +211,12 @@ class PlanningJob:
         return shard_boundaries(partitions.column("topic"), shard_rows)
 
     def compare_spreads(self, partitions: pa.Table) -> list[dict[str, Any]]:
-        """Return what each `topic_spread` would move; nothing where that takes long, or replicas are not balanced."""
+        """Return what each `topic_spread` would move.
+
+        Nothing where replicas are not balanced, or where that takes long and nobody asks for it.
+        """
         evens_out = self.operation in EVEN_OPERATIONS and self.options.balance == "replicas"
-        if not evens_out or len(partitions) > SHARD_ROWS:
+        if not evens_out or (len(partitions) > SHARD_ROWS and not self.options.compare_spreads):
             return []
         return compare_spreads(self.build_problem(TableShards.of(partitions, []).tables[0]))
 

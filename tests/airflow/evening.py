@@ -7,12 +7,14 @@ the first half, broker 4 is drained, dies empty, and comes back to its pending r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any
 
 from kafka_steward.assignment import Assignment, TopicPartition
 from kafka_steward.cluster.client import KafkaCluster
+from kafka_steward.execution.demotions import demoted_brokers
 from kafka_steward.hooks.session import ClusterSession
 from kafka_steward.journal import paths
 from kafka_steward.journal.kip_documents import FailedBroker
@@ -80,7 +82,7 @@ SKEWED: dict[int, Assignment] = dict.fromkeys(range(12), (1, 2, 3))
 RATE = "follower.replication.throttled.rate"
 _LONGEST_S = 1500
 #: The steps in order, by the mode in which CI does them; in the other one, `make slow` does.
-HALVES = {"kraft": ("health", "drain", "fill", "expand"), "zookeeper": ("apply", "cancel", "nightly", "heal")}
+HALVES = {"kraft": ("health", "drain", "fill", "expand", "demote"), "zookeeper": ("apply", "cancel", "nightly", "heal")}
 
 
 class Evening:
@@ -208,6 +210,23 @@ class Evening:
         self._pause("expand", paused=True)
         run = next(run for run in self.desk.runs(expand) if run["dag_run_id"] == run_id)
         return {**reported(self.desk, expand, run_id), "started": run["run_type"], "holds": self._held_by(4)}
+
+    def _demote(self) -> dict[str, Any]:
+        """By a person, who takes the leaders off a broker, and lets it lead again."""
+        before, held = self._orders(), self._held_by(1)
+        found: dict[str, Any] = {"held": held}
+        for operation in ("demote", "promote"):
+            run_id = self._trigger("rebalance", {"operation": operation, "brokers": [1]})
+            found[f"{operation} asked"] = asked(self.desk, self._dag("rebalance"), run_id)["subject"]
+            answer(self.desk, self._dag("rebalance"), run_id, "Approve")
+            found[operation] = reported(self.desk, self._dag("rebalance"), run_id)
+            found[f"{operation} copied"] = self.desk.xcom(self._dag("rebalance"), run_id, "plan")["replicas_moved"]
+            led = Counter(each.leader for each in self.opened.cluster.snapshot().partitions.values())
+            found[f"{operation} led"], found[f"{operation} listed"] = led[1], demoted_brokers(self.opened.journal)
+        return {**found, "held after": self._held_by(1), "restored": self._orders() == before}
+
+    def _orders(self) -> dict[TopicPartition, Assignment]:
+        return {name: each.replicas for name, each in self.opened.cluster.snapshot().partitions.items()}
 
     def _apply(self) -> dict[str, Any]:
         """By a person, who approves what it costs."""

@@ -85,6 +85,18 @@ def test_after_the_fill_the_broker_that_joined_gets_its_share(evening: Evening) 
     assert found["holds"] > 3, "more than its pending replicas"
 
 
+@pytest.mark.in_ci("kraft")
+def test_a_person_demotes_a_broker_which_leads_nothing_and_promotes_it_again(evening: Evening) -> None:
+    found = evening.result("demote")
+    for operation in ("demote", "promote"):
+        assert f": {operation} broker 1" in found[f"{operation} asked"]
+        assert (found[operation]["status"], found[operation]["not_done_count"]) == ("completed", 0)
+        assert found[f"{operation} copied"] == 0
+    assert (found["demote led"], found["demote listed"]) == (0, {1})
+    assert (found["promote led"] > 0, found["promote listed"]) == (True, set())
+    assert (found["held after"], found["restored"]) == (found["held"], True)
+
+
 @pytest.mark.in_ci("zookeeper")
 def test_a_reassignment_by_hand_is_proven_approved_and_applied(evening: Evening) -> None:
     found = evening.result("apply")

@@ -524,6 +524,15 @@ def test_the_subject_names_cluster_brokers_and_cost(operation: str, states: dict
         assert request.subject == f"production: {what}: move {cost}?"
 
 
+@pytest.mark.parametrize("operation", ["demote", "promote"])
+def test_the_subject_of_a_demotion_names_its_brokers_and_that_nothing_is_copied(operation: str) -> None:
+    proof = {"operation": operation, "options": {operation: [2, 3]}, "leader_changes": 1, "replicas_moved": 0}
+    request = make_approval_request(
+        plan_with(DIGEST, {**proof, "bytes_moved": 0}, []), SNAPSHOT, connection="p", requested_by="ann"
+    )
+    assert request.subject == f"p: {operation} brokers 2, 3: change 1 leader and copy nothing?"
+
+
 def test_the_page_says_who_asked_and_lists_few_moves_above_the_buttons() -> None:
     plan = plan_with(DIGEST, {"operation": "apply", "replicas_moved": 20, "bytes_moved": 0}, MOVES)
     request = make_approval_request(plan, SNAPSHOT, connection="p_1", requested_by="*ann*")

@@ -15,7 +15,7 @@ from kafka_steward.planning.checker.check import check
 from kafka_steward.planning.files.formats import SnapshotFolder
 from kafka_steward.planning.options import Options
 from kafka_steward.rebalance_request import RebalanceRequest
-from tests.builders import cluster, planned
+from tests.builders import EVEN, cluster, planned
 from tests.planning.integer_solver import fewest, random_case
 from tests.planning.test_proof import cost, scarce_racks, solved
 from tests.rings import tried
@@ -124,13 +124,17 @@ def test_the_proof_says_what_each_spread_would_move() -> None:
 def test_what_a_spread_would_move_is_what_its_plan_moves(operation: str) -> None:
     for seed in range(4000, 4000 + tried(20, least=6)):
         snapshot = random_case(seed)
-        for costs in planned(snapshot, operation).proof["frontier"]:
-            proof = planned(snapshot, operation, {"topic_spread": costs["topic_spread"]}).proof
+        frontier = planned(snapshot, operation, EVEN).proof["frontier"]
+        assert [costs["topic_spread"] for costs in frontier] == ["1", "2", "3", "any"], seed
+        for costs in frontier:
+            proof = planned(snapshot, operation, {**EVEN, "topic_spread": costs["topic_spread"]}).proof
             assert {name: proof[name] for name in ("replicas_moved", "bytes_moved")}.items() <= costs.items(), seed
 
 
 def test_nothing_is_compared_where_it_takes_long_or_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert planned(UNEVEN, "rebalance", {"balance": "bytes"}).proof["frontier"] == []
     assert planned(UNEVEN, "heal").proof["frontier"] == []
+    few = planned(UNEVEN, "rebalance").proof["frontier"]
     monkeypatch.setattr(shards, "SHARD_ROWS", 11)
     assert planned(UNEVEN, "rebalance").proof["frontier"] == []
+    assert planned(UNEVEN, "rebalance", {"compare_spreads": True}).proof["frontier"] == few != []

@@ -594,10 +594,11 @@ def is_same_page(shown: str, body: str) -> bool:
 
 
 def _subject_brokers(operation: str, plan: PlanFolder, snapshot: SnapshotFolder) -> str:
-    """Return the brokers that are drained, healed or filled with the first replicas: `broker 4`, `brokers 4, 5`."""
+    """Return the brokers that are drained, healed, demoted, promoted, or filled with the first replicas: `broker 4`."""
     state = _SUBJECT_STATES.get(operation)
     subjects = sorted(row["broker"] for row in snapshot.brokers.to_pylist() if row["state"] == state)
-    brokers = subjects or drained_brokers(plan)
+    # The options of a demotion and a promotion are named as the operations are.
+    brokers = subjects or drained_brokers(plan) or (plan.proof.get("options") or {}).get(operation)
     if not brokers:
         return ""
     return f"{'broker' if len(brokers) == 1 else 'brokers'} {', '.join(map(str, brokers))}"
