@@ -41,6 +41,7 @@ from kafka_steward.planning.files.formats import PlanFolder, read_snapshot
 from kafka_steward.settings import Settings
 from tests.builders import cluster, plan_with, snapshot_of
 from tests.local_plan import planned
+from tests.present import present
 from tests.simulated_plan import WHO, memory_journal, move, plan_of, simulated
 from tests.simulator import Simulator
 from tests.watching import tick_of
@@ -222,6 +223,29 @@ def test_a_person_abandons_a_plan_and_the_cluster_is_free(simulator: Simulator, 
     assert journal.slot.holders() == ()
     with pytest.raises(PlanError, match="has already ended"):
         abandon_plan(journal, plan.digest, WHO, "again")
+
+
+def test_a_plan_that_is_abandoned_is_not_rolled_back_although_that_was_requested_before(
+    simulator: Simulator, journal: Journal
+) -> None:
+    plan = asked_for(simulator)
+    publish(simulator, journal, plan)
+    runner = PlanRunner(ClusterContext(simulator, journal, Settings(throttle=0), WHO), plan.digest)
+    runner.step()
+    request_cancel(journal, plan.digest, who=WHO, reason="enough", scope="plan")
+    abandon_plan(journal, plan.digest, WHO, "it takes too long")
+    assert runner.step().ended
+    simulator.run()
+    record = present(journal.plans.get(plan.digest))
+    assert (record.status, record.rolled_back_by) == (PlanStatus.ABANDONED, None)
+    # What was in flight went on, and a request that comes later takes it back.
+    name = TopicPartition("t", 0)
+    assert simulator.topics[name].replicas == (4, 2, 3)
+    request_cancel(journal, plan.digest, who=WHO, reason="enough", scope="plan")
+    for _ in range(6):
+        runner.step()
+        simulator.tick()
+    assert (simulator.topics[name].replicas, status(journal, plan)) == ((1, 2, 3), PlanStatus.ROLLED_BACK)
 
 
 def test_a_heal_that_nobody_steps_any_more_is_superseded_by_the_next(simulator: Simulator, journal: Journal) -> None:

@@ -353,9 +353,11 @@ def resume_plan(journal: Journal, digest: str, who: Actor, reason: str = "a user
 def abandon_plan(journal: Journal, digest: str, who: Actor, reason: str) -> PlanRecord:
     """Abandon a plan: completed moves stay, moves in flight continue under Kafka, and the plan slot is released.
 
-    The next poll of the detector releases its throttles. Raises the errors of `resume_plan`.
+    A rollback that was requested before is not begun: it would leave what is in flight. The next poll of the detector
+    releases its throttles. Raises the errors of `resume_plan`.
     """
     record = _require_unfinished(journal, digest)
+    cancel = record.cancel and replace(record.cancel, scope="pending")
     sentence = f"Plan {digest[:12]} was abandoned: {reason}"
     # A cancel may reopen the plan, which then ends a second time.
     entry = AuditRecord(
@@ -363,7 +365,9 @@ def abandon_plan(journal: Journal, digest: str, who: Actor, reason: str) -> Plan
     )
     with journal.transaction():
         journal.audit.record(entry)
-        ended = journal.plans.update(record, status=PlanStatus.ABANDONED, reason=sentence, live_brokers=())
+        ended = journal.plans.update(
+            record, status=PlanStatus.ABANDONED, reason=sentence, live_brokers=(), cancel=cancel
+        )
     release_slot(journal, digest, who)
     return ended
 
