@@ -139,7 +139,7 @@ class Options:
     )
     compare_spreads: bool = _declare_option(
         False,
-        "Work out what each topic_spread would move also for more than 30,000 partitions: each takes as long as a plan.",
+        "Work out what each topic_spread would move above 30,000 partitions, too: each takes as long as a plan.",
         of=EVEN_OPERATIONS,
         section=_GOALS,
         flag="--compare-spreads",

@@ -669,7 +669,7 @@ def test_what_lived_on_a_dead_broker_alone_keeps_no_plan_of_a_real_cluster_from_
     with KafkaCluster({"bootstrap_servers": sandbox.bootstrap}) as cluster:
         eventually(lambda: _assert_no_leader(cluster, old), within=60)
     file = tmp_path / "drain.json"
-    chosen = ("--topics", topic, "--topics", old)
+    chosen = ("--topics", topic, "--topics", old, "--balance", "replicas")
     assert run("plan", "drain", "--brokers", "3", *chosen, "--file", str(file), "--cluster", conn_id) == 0
     assert f"left as it is: {old}-0: {GONE.format(4)}, or delete the topic" in capsys.readouterr().out
     assert run("apply", str(file), "--cluster", conn_id) == 0

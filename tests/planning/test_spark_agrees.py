@@ -76,7 +76,7 @@ NEEDED: dict[Operation, dict[str, Any]] = {
 IDLE = {("apply", option) for option in ("include", "named_topics", "exclude", "pin", "rackless", "rack_aware")}
 IDLE |= {("relieve", "rackless")}
 #: Of few partitions, the spreads are compared in any case.
-IDLE |= {(operation.value, "compare_spreads") for operation in EVEN_OPERATIONS}
+IDLE |= {(operation, "compare_spreads") for operation in EVEN_OPERATIONS}
 IDLE |= {
     (operation.value, option)
     for operation in (Operation.LEADERS, Operation.DEMOTE, Operation.PROMOTE)
