@@ -591,7 +591,8 @@ def test_an_unknown_field_is_refused_with_all_valid_ones() -> None:
         RebalanceRequest.of({"operation": "rebalance", "broker": [4]})
     assert str(refused.value) == (
         "Unknown rebalance option 'broker'. Valid options: operation, brokers, replication_factor, topics, exclude, "
-        "exclude_brokers, rack_aware, rackless, balance, topic_spread, max_used, tolerance, prefer, internal_topics, "
+        "exclude_brokers, rack_aware, rackless, balance, topic_spread, compare_spreads, max_used, tolerance, prefer, "
+        "internal_topics, "
         "max_moves, max_bytes."
     )
 
