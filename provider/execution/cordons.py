@@ -109,11 +109,19 @@ class Cordons:
         return [row for row in self.journal.rows(CORDONS).all() if row.value.plan == self.plan]
 
     def _put(self, row: Row[int, Cordon], phase: CordonPhase) -> Row[int, Cordon]:
-        changed = replace(row.value, phase=phase, since_ms=self.fence.now_ms)
+        changed = replace(row.value, phase=phase, since_ms=self.fence.now_ms, earlier=None)
         return self.journal.rows(CORDONS).put_all({row.key: changed}, {row.key: row})[row.key]
 
     def _forget(self, rows: Collection[Row[int, Cordon]]) -> None:
-        self.journal.rows(CORDONS).delete_all(list(rows))
+        """Delete rows; one that an earlier drain had is that drain's again."""
+        ours, known = self.journal.rows(CORDONS), {row.key: row for row in rows}
+        given_back = {
+            broker: Cordon(row.value.earlier, row.value.since_ms, CordonPhase.SET)
+            for broker, row in known.items()
+            if row.value.earlier
+        }
+        ours.put_all(given_back, known)
+        ours.delete_all([row for broker, row in known.items() if broker not in given_back])
 
     def _change(
         self,
@@ -142,15 +150,18 @@ class Cordons:
 
 
 def record_drain(journal: Journal, plan: PlanFolder) -> None:
-    """Write which brokers a published drain is to cordon: those that no drain before it has cordoned."""
+    """Write which brokers a published drain is to cordon: those that no drain that has not ended is to cordon."""
     if plan.proof.get("operation") != Operation.DRAIN.value:
         return
     rows = journal.rows(CORDONS)
-    known = {row.key for row in rows.all()}
-    now = journal.now_ms()
-    rows.put_all(
-        {broker: Cordon(plan.digest, now) for broker in plan.proof["brokers_draining"] if broker not in known}, {}
-    )
+    known, unfinished = {row.key: row for row in rows.all()}, {record.digest for record in journal.plans.unfinished()}
+    now, wanted = journal.now_ms(), dict[int, Cordon]()
+    for broker in plan.proof["brokers_draining"]:
+        row = known.get(broker)
+        if row is None or row.value.plan not in unfinished:
+            # A person may have lifted what the earlier drain had set.
+            wanted[broker] = Cordon(plan.digest, now, earlier=row.value.plan if row else None)
+    rows.put_all(wanted, known)
 
 
 def lift_orphaned_cordons(cluster: ClusterPort, journal: Journal, who: Actor) -> None:

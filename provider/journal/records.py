@@ -430,11 +430,15 @@ class CordonPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """The cordon of a broker that the drain `plan` empties (KIP-1066), as of `since_ms`, in milliseconds since 1970."""
+    """The cordon of a broker that the drain `plan` empties (KIP-1066), as of `since_ms`, in milliseconds since 1970.
+
+    `earlier` is a drain that has ended and had cordoned the broker, while it is not known whether that is still so.
+    """
 
     plan: str
     since_ms: int
     phase: CordonPhase = CordonPhase.ASKED
+    earlier: str | None = None
 
 
 class Cause(StrEnum):

@@ -9,6 +9,7 @@ import pytest
 from kafka_steward.cluster.configs import ConfigChange, ConfigOp
 from kafka_steward.execution.cordons import cordons_in_effect
 from kafka_steward.execution.plans.lifecycle import request_cancel
+from kafka_steward.execution.plans.publishing import publish_plan
 from kafka_steward.execution.plans.runner import PlanRunner
 from kafka_steward.execution.watch.upkeep import run_chores
 from kafka_steward.forecast.simulator import refused
@@ -130,6 +131,31 @@ def test_one_that_somebody_has_lifted_is_not_set_again_by_a_second_process(desk:
     set_cordon(desk, 1, None)
     PlanRunner(desk.context, plan.digest).step()
     assert cordons(desk.simulator) == {}
+
+
+@pytest.mark.parametrize("lifted", [True, False])
+def test_a_second_drain_of_a_broker_cordons_it_again_or_leaves_the_cordon_to_the_first_one(
+    desk: Desk, lifted: bool
+) -> None:
+    first = desk.execute("drain", 1)
+    if lifted:
+        set_cordon(desk, 1, None)
+    desk.simulator.create("later", [(1, 2), (1, 3)])
+    second = desk.execute("drain", 1)
+    assert cordons(desk.simulator) == {1: "*"}
+    assert cordons_in_effect(desk.journal)[1].plan == (second if lifted else first).digest
+    undo(desk, second.digest)
+    assert cordons(desk.simulator) == ({} if lifted else {1: "*"})
+
+
+def test_a_publication_that_is_repeated_after_a_crash_asks_for_the_cordon(desk: Desk) -> None:
+    plan, snapshot = desk.plan("drain", 1)
+    publish_plan(desk.context, plan, snapshot=snapshot)
+    rows = desk.journal.rows(CORDONS)
+    rows.delete_all(rows.all())  # it died before it had written them
+    publish_plan(desk.context, plan, snapshot=snapshot)
+    desk.run(plan.digest)
+    assert cordons(desk.simulator) == {1: "*"}
 
 
 def test_an_older_kafka_and_another_operation_cordon_nothing(desk: Desk) -> None:

@@ -72,8 +72,7 @@ def publish_plan(
         abandon_plan(journal, stale.digest, who, why)
     record = _publish_with_slot(context, plan, wanted, is_new=known is None)
     record_plan_of_demotions(journal, plan, who)
-    if known is None:
-        record_drain(journal, plan)
+    record_drain(journal, plan)
     if known is None:
         report_publication(context, plan, snapshot)
         reason = f"{counted(len(plan.moves), 'partition') if plan.moves else 'nothing'} to move"
